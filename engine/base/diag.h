@@ -1,0 +1,59 @@
+/* Diagnostics: one line per event, with the place it happened at, and process-wide counters.
+ * Lines go to standard error (with a syslog level prefix when the journal reads it) or, once the daemon is in the
+ * background, to syslog. Any thread; may block on the log's reader. */
+#ifndef NRD_BASE_DIAG_H
+#define NRD_BASE_DIAG_H
+
+#include <stdint.h>
+
+typedef enum NrdLevel {
+    NRD_LEVEL_ERROR = 3, /* the numbers are those of syslog(3) */
+    NRD_LEVEL_WARNING = 4,
+    NRD_LEVEL_NOTICE = 5,
+    NRD_LEVEL_INFO = 6,
+    NRD_LEVEL_DEBUG = 7,
+} NrdLevel;
+
+/* Where something happened. NRD_NO_PARTITION and NRD_NO_OFFSET leave that part out of the line; topic may be NULL. */
+typedef struct NrdPlace {
+    const char *topic;
+    int64_t partition;
+    int64_t offset;
+} NrdPlace;
+
+#define NRD_NO_PARTITION ((int64_t)-1)
+#define NRD_NO_OFFSET ((int64_t)-1)
+#define NRD_NOWHERE ((NrdPlace){ NULL, NRD_NO_PARTITION, NRD_NO_OFFSET })
+
+/* Lines above this level (less urgent) are dropped; the default is NRD_LEVEL_INFO. */
+void nrd_diag_set_level(NrdLevel level);
+
+/* Parses "error", "warning", "notice", "info" or "debug"; -EINVAL otherwise. */
+int nrd_diag_parse_level(const char *text, NrdLevel *ret_level) __attribute__((warn_unused_result));
+
+/* From now on write to syslog(3) under ident instead of standard error. */
+void nrd_diag_use_syslog(const char *ident);
+
+/* Writes one line: "<what> topic=T partition=P offset=O". The text says what happened, to what, and what to do. */
+void nrd_diag(NrdLevel level, NrdPlace place, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Process-wide counters; the names of the metrics are in diag.c. */
+typedef enum NrdCounter {
+    NRD_COUNTER_FSYNC_POISONED,  /* errors_total{component="storage",kind="fsync_poisoned"} */
+    NRD_COUNTER_COMMIT_FAILED,   /* errors_total{component="storage",kind="commit"} */
+    NRD_COUNTER_CORRUPT_FRAMES,  /* frames passed over by recovery or by a read */
+    NRD_COUNTER_CORRUPT_SKIPPED, /* narad_consumer_corrupt_skipped_total */
+    NRD_COUNTER_TORN_TAILS,      /* tails truncated at open */
+    NRD_COUNTER_COMMITS,
+    NRD_COUNTER_RECORDS,
+    NRD_COUNTER_LEASES_EXPIRED,
+    NRD_COUNTER_RETENTION_UNLINK, /* errors_total{component="storage",kind="retention_unlink"} */
+    NRD_COUNTER_QUARANTINED,
+    NRD_COUNTER_RECLAIMED,
+    NRD_N_COUNTERS,
+} NrdCounter;
+
+void nrd_counter_add(NrdCounter counter, uint64_t n);
+uint64_t nrd_counter_get(NrdCounter counter);
+
+#endif

@@ -1,0 +1,277 @@
+/* naradfs's engine: all that the file system layer sees of it.
+ *
+ * An engine has topics; a topic has partitions; a partition takes records from producers, keeps them in a log, and hands
+ * them to consumers under leases. Knows nothing of FUSE.
+ *
+ * Errors: negative errno, in the meaning of the contract: -EIO poisoned or read failure, -ENOSPC/-EDQUOT disk,
+ * -EMSGSIZE record too long, -EINVAL malformed, -ESTALE receipt lapsed, -EAGAIN nothing now or acked-ahead set full,
+ * -EBADMSG damaged frame, -ENOENT outside the retained range, -EIDRM topic deleted, -EBUSY/-ENOTEMPTY removal,
+ * -EROFS read-only, -ENODEV the engine is stopping. Each is logged once, by whoever decides it.
+ *
+ * Asynchrony: what waits for records takes a callback and never blocks the caller. What waits for the disk takes a
+ * callback too; it may do the work on the calling thread (a lone producer's commit does) and call back before it
+ * returns, or be answered by the thread of a commit already under way. A callback is called exactly once, on any thread,
+ * with no engine lock held, and may call the engine.
+ *
+ * Ownership: a topic is counted; its partitions live as long as it does. Threads: everything from any thread, unless a
+ * comment says otherwise. */
+#ifndef NRD_ENGINE_ENGINE_H
+#define NRD_ENGINE_ENGINE_H
+
+#include "engine/base/macros.h"
+#include "engine/timer.h"
+
+#include <glib.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/statvfs.h>
+
+typedef struct NrdEngine NrdEngine;
+typedef struct NrdTopic NrdTopic;
+typedef struct NrdPartition NrdPartition;
+typedef struct NrdProducer NrdProducer;
+typedef struct NrdReader NrdReader;
+
+/* Called once with 0 or a negative errno. */
+typedef void (*NrdDoneFn)(void *user_data, int error);
+
+/* ---- the engine ---- */
+
+typedef struct NrdEngineOptions {
+    const char *data_path;
+    bool read_only;
+    const char *topic_defaults; /* `key=value` lines for new topics, or NULL */
+} NrdEngineOptions;
+
+/* Opens the data directory, recovers every partition (a damaged one is out of service, alone), sweeps what deleted
+ * topics left, starts the timers. Blocks. On failure *ret_why (g_free) is a sentence for a person. Call it after the
+ * process has daemonized: it starts threads. */
+int nrd_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, char **ret_why) NRD_MUST_CHECK;
+
+/* Answers every parked reader with -ENODEV, and every later take. Commits go on. Does not block. */
+void nrd_engine_stop(NrdEngine *engine);
+
+/* Commits what producers still hold, writes every frontier and high watermark, closes the files. All producers, readers
+ * and topic references have been given back. Blocks. Returns the first error (everything is closed all the same). */
+int nrd_engine_close(NrdEngine *engine) NRD_MUST_CHECK;
+
+/* The disk under the data directory. */
+int nrd_engine_statvfs(NrdEngine *engine, struct statvfs *ret_st) NRD_MUST_CHECK;
+
+bool nrd_engine_read_only(const NrdEngine *engine);
+
+/* ---- topics ---- */
+
+/* Owner, group and permission bits (07777) of a topic's folder or of a file below it. */
+typedef struct NrdAttr {
+    uint32_t uid;
+    uint32_t gid;
+    uint32_t mode;
+} NrdAttr;
+
+/* Names of all topics, sorted (char*; g_ptr_array_unref). Never waits for the disk. */
+GPtrArray *nrd_engine_topic_names(NrdEngine *engine);
+
+/* Finds a topic; the caller gives *ret_topic back with nrd_topic_unref. -ENOENT. Never waits for the disk. A topic that
+ * is out of service (damaged record or marker) is found; nrd_topic_fault says why. */
+int nrd_topic_find(NrdEngine *engine, const char *name, NrdTopic **ret_topic) NRD_MUST_CHECK;
+
+/* Creates a topic durably, with the engine's defaults: -EINVAL/-ENAMETOOLONG bad name, -EEXIST, -EROFS, disk errors.
+ * umask is what files below take their defaults from. *ret_topic as in find. Blocks. */
+int nrd_topic_create(NrdEngine *engine, const char *name, const NrdAttr *attr, uint32_t umask,
+                     NrdTopic **ret_topic) NRD_MUST_CHECK;
+
+/* Removes a topic that retains no record and has no open handle: -ENOTEMPTY, -EBUSY (handles that are being released
+ * are waited for, 200 ms at most). Blocks. */
+int nrd_topic_remove(NrdTopic *topic) NRD_MUST_CHECK;
+
+/* Deletes a topic with its records: -EINVAL when id is not its incarnation. Parked readers and open handles get -EIDRM.
+ * Blocks. */
+int nrd_topic_delete(NrdTopic *topic, const char *id) NRD_MUST_CHECK;
+
+NrdTopic *nrd_topic_ref(NrdTopic *topic);
+void nrd_topic_unref(NrdTopic *topic); /* takes NULL */
+
+/* Counts open handles on files of the topic, which is what nrd_topic_remove respects. -EIDRM when deleted. */
+int nrd_topic_hold(NrdTopic *topic) NRD_MUST_CHECK;
+void nrd_topic_release(NrdTopic *topic);
+
+const char *nrd_topic_name(const NrdTopic *topic);
+const char *nrd_topic_incarnation(const NrdTopic *topic); /* "" when its record is damaged */
+bool nrd_topic_deleted(NrdTopic *topic);
+char *nrd_topic_fault(NrdTopic *topic);           /* why it is out of service, or NULL; g_free */
+uint32_t nrd_topic_n_partitions(NrdTopic *topic); /* 0 when out of service */
+int64_t nrd_topic_created_ms(NrdTopic *topic);    /* for times of folders; 0 when unknown */
+
+/* Owner, group and mode. path is relative to the topic: "" its folder, "config", "p00000", "p00000/produce",
+ * "p00000/.streams/consume"; is_dir and base_mode (0666, 0444 or 0777) tell the default. Never waits for the disk. */
+void nrd_topic_get_attr(NrdTopic *topic, const char *path, uint32_t base_mode, NrdAttr *ret_attr);
+
+/* Persists it. Blocks. */
+int nrd_topic_set_attr(NrdTopic *topic, const char *path, const NrdAttr *attr) NRD_MUST_CHECK;
+
+/* Settings. Keys in order, NULL-terminated, static. */
+const char *const *nrd_config_keys(void);
+char *nrd_topic_config_value(NrdTopic *topic, const char *key); /* g_free; NULL: no such key */
+char *nrd_topic_config_lines(NrdTopic *topic);                  /* every `key=value`; g_free */
+/* Sets the keys named in `key=value` lines, all or nothing, durably, in force at once: -EINVAL, -EBUSY, -EIDRM, disk. Blocks. */
+int nrd_topic_config_write(NrdTopic *topic, const char *text, size_t size) NRD_MUST_CHECK;
+/* One number of the settings, as a value in force; never blocks. */
+int64_t nrd_topic_max_record_bytes(NrdTopic *topic);
+int64_t nrd_topic_consume_wait_ms(NrdTopic *topic); /* -1: for ever */
+
+/* ---- partitions ---- */
+
+/* The partition, alive as long as the topic; NULL when there is none of that number. */
+NrdPartition *nrd_topic_partition(NrdTopic *topic, uint32_t number);
+
+typedef struct NrdPartitionInfo {
+    uint64_t oldest_offset;
+    uint64_t hwm; /* exclusive */
+    uint64_t next_offset;
+    uint64_t frontier;
+    uint64_t lag; /* hwm - frontier, less what is acked ahead */
+    uint64_t in_flight;
+    uint64_t acked_ahead;
+    uint64_t segments;
+    uint64_t size_bytes;
+    uint64_t text_bytes; /* size of `log` for who opens it now */
+    int64_t last_commit_ms;
+    bool poisoned; /* a sync failed: `reopen` clears it */
+    char *reason;  /* poison or fault in one sentence, "" when well; g_free */
+    bool fault;    /* could not be opened: every operation is -EIO */
+} NrdPartitionInfo;
+
+/* Never waits for the disk. */
+void nrd_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_info);
+void nrd_partition_info_clear(NrdPartitionInfo *info);
+
+uint32_t nrd_partition_number(const NrdPartition *partition);
+
+/* The verbs of a partition's ctl. Each blocks; -EIDRM, -EROFS, disk errors. */
+int nrd_partition_reopen(NrdPartition *partition) NRD_MUST_CHECK;
+int nrd_partition_roll(NrdPartition *partition) NRD_MUST_CHECK;
+int nrd_partition_trim(NrdPartition *partition, uint64_t offset) NRD_MUST_CHECK; /* -EINVAL above the high watermark */
+typedef enum NrdSeek { NRD_SEEK_OFFSET, NRD_SEEK_START, NRD_SEEK_END } NrdSeek;
+int nrd_partition_seek(NrdPartition *partition, NrdSeek to, uint64_t offset) NRD_MUST_CHECK; /* -EINVAL above the hwm */
+
+/* ---- producing ---- */
+
+/* A producer is one open handle's buffer of complete records. Records of one producer are committed in the order they
+ * were added. want_ranges keeps a line for nrd_producer_read_ranges per commit. -EIDRM, -EROFS, -EIO (fault). */
+int nrd_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer **ret_producer) NRD_MUST_CHECK;
+
+/* Whether writing makes sense now: -EIO poisoned, -EIDRM, or the failure of a background commit of this producer (told
+ * once; while it goes on failing and the buffer is full, told every time). Never blocks. */
+int nrd_producer_check(NrdProducer *producer) NRD_MUST_CHECK;
+
+/* Adds one complete record to the buffer; the bytes are copied. The caller has checked max_record_bytes. Memory only. */
+void nrd_producer_add(NrdProducer *producer, const void *key, size_t key_size, const void *payload,
+                      size_t payload_size);
+
+typedef enum NrdUrgency {
+    NRD_URGENCY_LATER, /* linger_ms has been arranged; nothing to do now */
+    NRD_URGENCY_NOW,   /* 1 MiB or 1,000 records are buffered: call nrd_producer_flush, after replying */
+    NRD_URGENCY_FULL,  /* far more is buffered: reply to the writer only after nrd_producer_sync has called back */
+} NrdUrgency;
+
+/* Tells what the buffer needs after a write; arranges the background commit after linger_ms. */
+NrdUrgency nrd_producer_wrote(NrdProducer *producer);
+
+/* Commits in the background's name: runs a commit on this thread unless one is under way already. A failure is kept for
+ * nrd_producer_check. May block on the disk. */
+void nrd_producer_flush(NrdProducer *producer);
+
+/* Commits, durably, everything this producer holds, together with what the other producers of the partition hold, and
+ * calls back with this producer's result. On failure the records stay in the buffer, in order. */
+void nrd_producer_sync(NrdProducer *producer, NrdDoneFn done, void *user_data);
+
+/* Takes whole "pNNNNN first last\n" lines (the rest of a line comes with the next call) into buf; returns the bytes. */
+size_t nrd_producer_read_ranges(NrdProducer *producer, char *buf, size_t size);
+
+/* Commits what is left (a failure is logged, and the records are dropped: their writer was told at close) and frees the
+ * producer. Calls back (done may be NULL) when nothing of it is left. May block on the disk. */
+void nrd_producer_close(NrdProducer *producer, NrdDoneFn done, void *user_data);
+
+/* ---- consuming ---- */
+
+/* A record under lease; the bytes are valid during the callback. */
+typedef struct NrdDelivery {
+    uint32_t partition;
+    uint64_t offset;
+    uint64_t nonce;
+    int64_t timestamp_ms; /* commit time, Unix milliseconds */
+    const uint8_t *key;
+    size_t key_size;
+    const uint8_t *payload;
+    size_t payload_size;
+} NrdDelivery;
+
+/* delivery is NULL when error is not 0. */
+typedef void (*NrdDeliverFn)(void *user_data, int error, const NrdDelivery *delivery);
+
+/* A place in the line of waiting readers, embedded in its owner; zero it (or nrd_waiter_init) before each take. It may
+ * be freed in the callback or after a cancel that returned true. */
+typedef struct NrdWaiter {
+    /* private to consume.c, guarded by the partition's queue lock */
+    NrdPartition *partition;
+    NrdDeliverFn deliver;
+    void *user_data;
+    GList link;
+    NrdTimer timeout;
+    int state;
+} NrdWaiter;
+
+void nrd_waiter_init(NrdWaiter *waiter);
+
+/* Leases the lowest deliverable record and hands it over. When there is none: wait_ms 0: -EAGAIN at once; else it waits,
+ * up to wait_ms (-ETIMEDOUT) or for ever (-1). Other errors: -EIDRM, -ENODEV, -EIO. Records that can never be read are
+ * skipped, counted and logged. A record found at once is handed over before the function returns. */
+void nrd_partition_take(NrdPartition *partition, NrdWaiter *waiter, int64_t wait_ms, NrdDeliverFn deliver,
+                        void *user_data);
+
+/* Gives up waiting. true: the callback will never be called and the caller owns the waiter again. false: it has been,
+ * is being or will be called; before nrd_partition_take has been entered (another thread is about to) that call is made
+ * by nrd_partition_take, with -EINTR. Holds no lock on return; may be called from any callback. */
+bool nrd_waiter_cancel(NrdPartition *partition, NrdWaiter *waiter);
+
+typedef enum NrdVerb { NRD_VERB_ACK, NRD_VERB_NACK, NRD_VERB_EXTEND } NrdVerb;
+
+/* Acts on a live lease: -ESTALE, -EAGAIN (acked-ahead set full), -EIDRM. Memory only. Who waits may be woken (and
+ * served) by this call. */
+int nrd_partition_settle(NrdPartition *partition, NrdVerb verb, uint64_t offset, uint64_t nonce) NRD_MUST_CHECK;
+
+/* Makes all that is settled durable. May do the work on this thread. */
+void nrd_partition_sync_frontier(NrdPartition *partition, NrdDoneFn done, void *user_data);
+
+/* Readability for poll: whether a take would find a record now, and a one-shot watch that calls notify (once, on any
+ * thread, no lock held) when that may have become so, or the topic went away. set replaces; clear waits for nothing but
+ * guarantees no call after it returns, unless one is running. */
+typedef struct NrdWatch {
+    /* private to consume.c */
+    GList link;
+    void (*notify)(void *user_data);
+    void *user_data;
+    bool set;
+} NrdWatch;
+
+bool nrd_partition_readable(NrdPartition *partition);
+void nrd_watch_set(NrdPartition *partition, NrdWatch *watch, void (*notify)(void *user_data), void *user_data);
+void nrd_watch_clear(NrdPartition *partition, NrdWatch *watch);
+
+/* Receipts as text "partition:offset:nonce". */
+#define NRD_RECEIPT_MAX 53
+size_t nrd_receipt_write(uint32_t partition, uint64_t offset, uint64_t nonce, char buf[NRD_RECEIPT_MAX]);
+int nrd_receipt_read(const char *text, size_t size, uint32_t *ret_partition, uint64_t *ret_offset,
+                     uint64_t *ret_nonce) NRD_MUST_CHECK;
+
+/* ---- reading ---- */
+
+/* The log as text: payloads, one line each, [oldest when opened, high watermark). See NrdText in log/log.h.
+ * -EIDRM, -EIO. */
+int nrd_reader_open(NrdPartition *partition, NrdReader **ret_reader) NRD_MUST_CHECK;
+uint64_t nrd_reader_size(NrdReader *reader); /* never blocks on the disk */
+int nrd_reader_read(NrdReader *reader, uint64_t pos, void *buf, size_t size, size_t *ret_size) NRD_MUST_CHECK;
+void nrd_reader_close(NrdReader *reader);
+
+#endif

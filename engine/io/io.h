@@ -1,0 +1,84 @@
+/* The only file system calls of the project, as a table that tests replace (to fail, shorten, skip or watch calls).
+ *
+ * Every entry returns 0 (or a count, or a descriptor) on success and a negative errno on failure; errno itself is not
+ * part of the interface. Nothing below dirfd is ever reached through a symbolic link: paths are relative, resolved
+ * beneath dirfd (openat2(2) with RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), and O_CLOEXEC is always added.
+ * Any thread; every call may block on the disk. The table itself is changed only while no other thread uses it. */
+#ifndef NRD_IO_IO_H
+#define NRD_IO_IO_H
+
+#include "engine/base/macros.h"
+
+#include <dirent.h>
+#include <glib.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+typedef struct NrdIo {
+    int (*open)(int dirfd, const char *path, int flags, mode_t mode);
+    int (*close)(int fd);
+    ssize_t (*pread)(int fd, void *buf, size_t size, int64_t pos);
+    ssize_t (*pwritev)(int fd, const struct iovec *iov, int n_iov, int64_t pos);
+    int (*fdatasync)(int fd);
+    int (*fsync)(int fd);
+    int (*ftruncate)(int fd, int64_t size_bytes);
+    int (*fstat)(int fd, struct stat *ret_st);
+    int (*fstatat)(int dirfd, const char *name, struct stat *ret_st); /* does not follow a link */
+    int (*mkdir)(int dirfd, const char *name, mode_t mode);
+    int (*rename)(int dirfd, const char *from, int to_dirfd, const char *to); /* RENAME_NOREPLACE when a folder */
+    int (*unlink)(int dirfd, const char *name, bool is_dir);
+    int (*list)(int dirfd, GPtrArray *names); /* appends g_strdup'd names, without . and ..; all or -errno */
+    int (*drop_cache)(int fd);                /* posix_fadvise DONTNEED over the whole file */
+    int (*lock)(int fd);                      /* flock LOCK_EX | LOCK_NB; -EWOULDBLOCK when held elsewhere */
+    int (*fstatvfs)(int fd, struct statvfs *ret_st);
+} NrdIo;
+
+/* The real calls, and the table in force (initially the real one). Only functions below use nrd_io->X directly
+ * elsewhere than in this folder when a single raw call is what is wanted. */
+extern const NrdIo nrd_io_real;
+extern const NrdIo *nrd_io;
+
+/* Opens the data directory (an absolute or relative host path; a final symbolic link is refused with -ELOOP).
+ * The caller owns *ret_fd. */
+int nrd_io_open_root(const char *path, int *ret_fd) NRD_MUST_CHECK;
+
+/* Opens the folder path beneath dirfd; -ENOENT, -ENOTDIR, -ELOOP as open(2). The caller closes *ret_fd. */
+int nrd_io_open_dir(int dirfd, const char *path, int *ret_fd) NRD_MUST_CHECK;
+
+/* Reads up to size bytes at pos; EINTR and short reads go on; less than size only at the end of the file. An error is
+ * never reported as the end of data. */
+int nrd_io_pread_full(int fd, void *buf, size_t size, int64_t pos, size_t *ret_size) NRD_MUST_CHECK;
+
+/* Writes all of iov at pos; EINTR and short writes go on. iov is consumed (its entries are changed). After an error
+ * the bytes from pos on are of unknown content. A write of 0 bytes that makes no progress is -EIO. */
+int nrd_io_pwritev_full(int fd, struct iovec *iov, int n_iov, int64_t pos) NRD_MUST_CHECK;
+int nrd_io_pwrite_full(int fd, const void *buf, size_t size, int64_t pos) NRD_MUST_CHECK;
+
+/* fsync of the folder path beneath dirfd ("." for dirfd itself): makes creates, renames and unlinks in it durable. */
+int nrd_io_sync_dir(int dirfd, const char *path) NRD_MUST_CHECK;
+
+/* Creates the folder path (its parent exists) with mode 0700 and makes it durable; an existing folder is success. */
+int nrd_io_make_dir(int dirfd, const char *path) NRD_MUST_CHECK;
+
+/* Reads a whole small regular file; -EFBIG when it is over max_bytes, -EINVAL when it is not a regular file.
+ * The caller unrefs *ret_bytes. */
+int nrd_io_read_file(int dirfd, const char *path, size_t max_bytes, GBytes **ret_bytes) NRD_MUST_CHECK;
+
+/* Replaces the file `path` by data atomically and durably: temporary file beside it, write, fsync, rename, fsync of the
+ * folder. After a crash the file is the old one or the new one; a stray "<name>.tmp" may remain and is overwritten by
+ * the next replacement. Mode 0600. */
+int nrd_io_replace_file(int dirfd, const char *path, const void *data, size_t size) NRD_MUST_CHECK;
+
+/* Removes a folder and everything below it, children first, without following links; makes the removal durable in the
+ * parent. A missing folder is success. */
+int nrd_io_remove_tree(int dirfd, const char *path) NRD_MUST_CHECK;
+
+/* Closes *fd if it is not negative and sets it to -1; a failure is only worth a line in the log, since nothing durable
+ * hangs on close here. EINTR is not retried (close(2): the descriptor is gone). */
+void nrd_io_close(int *fd);
+
+#endif

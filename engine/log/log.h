@@ -1,0 +1,117 @@
+/* A partition's segmented log: what a partition may do with its files.
+ *
+ * One log owns one partition folder: its segments, their side indexes and the hwm file (not the consumer's files).
+ * Invariants: records below the high watermark are on disk, were read back and checked, and never change; everything
+ * above it is either being committed or will be cut before the next append; offsets are never reused for other
+ * acknowledged bytes.
+ *
+ * Threads: commit, roll, trim, reopen and close are called by one thread at a time (the caller holds the partition's
+ * committer role, which is the seed's produce lock); reads, stats and text come from any thread beside them. No
+ * function holds the log's own lock across I/O.
+ * Source: the seed "Storage engine", sections Write path to Retention; "Segmented log". */
+#ifndef NRD_LOG_LOG_H
+#define NRD_LOG_LOG_H
+
+#include "engine/base/macros.h"
+#include "engine/log/record.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct NrdLog NrdLog;
+typedef struct NrdLogCursor NrdLogCursor;
+typedef struct NrdText NrdText;
+
+typedef enum NrdCodec { NRD_CODEC_NONE = 0, NRD_CODEC_ZSTD = 1 } NrdCodec;
+
+/* What may change while a log is open. */
+typedef struct NrdLogSettings {
+    uint64_t segment_bytes; /* roll above this */
+    NrdCodec codec;
+    int zstd_level; /* 1-19 */
+} NrdLogSettings;
+
+typedef struct NrdLogOptions {
+    int root_fd;        /* the data directory; borrowed, outlives the log */
+    const char *dir;    /* the partition's folder beneath it, e.g. "topics/logs/p00000"; copied; it exists */
+    const char *topic;  /* for messages; copied */
+    uint32_t partition; /* for messages */
+    bool read_only;     /* a torn tail is left alone (hidden), nothing is written */
+    NrdLogSettings settings;
+} NrdLogOptions;
+
+/* A consistent picture, for xattrs and status. */
+typedef struct NrdLogStats {
+    uint64_t oldest_offset; /* first retained */
+    uint64_t hwm;           /* high watermark, exclusive */
+    uint64_t next_offset;   /* what the next record gets */
+    uint64_t n_segments;
+    uint64_t size_bytes;    /* of all segment files */
+    uint64_t text_bytes;    /* what `log` holds, [oldest, hwm) */
+    int64_t last_commit_ms; /* commit time of the newest record, 0 when none is known */
+    int poison_errno;       /* 0, or the positive errno of the sync that failed */
+} NrdLogStats;
+
+/* Opens and recovers. Sealed segments are only stat'ed. Blocks for at most one read of the active segment (see
+ * recovery.c for every case). Errors: -EIO and what the disk says; the line in the log names the file. On success the
+ * caller owns *ret_log. */
+int nrd_log_open(const NrdLogOptions *options, NrdLog **ret_log) NRD_MUST_CHECK;
+
+/* Writes the exact high watermark (unless poisoned or read-only) and closes the files. Later reads answer -ESHUTDOWN.
+ * The log stays allocated until nrd_log_free. Returns the first error; the files are closed all the same. */
+int nrd_log_close(NrdLog *log) NRD_MUST_CHECK;
+void nrd_log_free(NrdLog *log); /* takes NULL; closed, and no cursor or text of it left */
+
+void nrd_log_configure(NrdLog *log, const NrdLogSettings *settings);
+
+/* Commits the batches durably, in order: stamps commit times, writes, syncs, reads back, empties hwm the first time,
+ * advances the high watermark. ret_first[i] is the offset of the first record of batches[i].
+ * On failure nothing of them is left: the tail above the high watermark is cut and the next commit starts at the same
+ * offset. A failed sync, or a cut that fails, poisons the log: -EIO from then on until nrd_log_reopen.
+ * Errors: -ENOSPC, -EDQUOT, -EFBIG, -EIO, -ESHUTDOWN. The caller is the only committer. Blocks. */
+int nrd_log_commit(NrdLog *log, NrdRecordBatch *const *batches, size_t n_batches, uint64_t *ret_first) NRD_MUST_CHECK;
+
+/* 0, or -EIO when poisoned. Never blocks. */
+int nrd_log_check(NrdLog *log) NRD_MUST_CHECK;
+
+/* Closes and recovers in place, which is what clears poison: cuts everything above the high watermark of this process,
+ * looks at the disk and not at the page cache, and rebuilds the index. */
+int nrd_log_reopen(NrdLog *log) NRD_MUST_CHECK;
+
+/* Seals the active segment, if it holds records, and starts the next one. */
+int nrd_log_roll(NrdLog *log) NRD_MUST_CHECK;
+
+/* Deletes whole sealed segments that lie below offset; -EINVAL when offset is above the high watermark.
+ * Readers that have them open keep them. */
+int nrd_log_trim(NrdLog *log, uint64_t offset, uint64_t *ret_n_deleted) NRD_MUST_CHECK;
+
+void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats); /* never blocks on the disk */
+char *nrd_log_poison_reason(NrdLog *log);                /* one sentence or NULL; g_free */
+uint64_t nrd_log_hwm(NrdLog *log);                       /* atomic load */
+uint64_t nrd_log_oldest(NrdLog *log);                    /* atomic load */
+
+/* A cursor reads records by offset and keeps the frame it is in, so that reading in order costs one disk read per
+ * frame. One thread at a time per cursor; freed before its log. */
+NrdLogCursor *nrd_log_cursor_new(NrdLog *log);
+void nrd_log_cursor_free(NrdLogCursor *cursor);  /* takes NULL */
+void nrd_log_cursor_reset(NrdLogCursor *cursor); /* drops the kept frame */
+
+/* Reads the record at offset. The view points into the cursor and is valid until its next use.
+ * Errors: -ENOENT below the oldest or at or above the high watermark; -EBADMSG when its frame is damaged or lost, then
+ * *ret_next_offset is the next offset (above `offset`, at most the high watermark) that is worth trying; -EIO when the
+ * disk fails (try again later; not a gap); -ESHUTDOWN after close. Damage is counted and logged here, once per frame. */
+int nrd_log_cursor_read(NrdLogCursor *cursor, uint64_t offset, NrdRecordView *ret_view,
+                        uint64_t *ret_next_offset) NRD_MUST_CHECK;
+
+/* The text of the log (`log`): every committed payload followed by a newline, from the oldest record retained when the
+ * text was opened. Positions are stable while it is open, whatever retention does; it grows with the high watermark.
+ * Any thread; reads of one text are serialised inside. */
+int nrd_text_open(NrdLog *log, NrdText **ret_text) NRD_MUST_CHECK;
+void nrd_text_close(NrdText *text);    /* takes NULL */
+uint64_t nrd_text_size(NrdText *text); /* bytes readable now; never blocks on the disk */
+
+/* Copies up to size bytes at pos; *ret_size is 0 at the end. Damaged frames are passed over, counted and logged.
+ * Costs O(log segments + log index + one gap) to seek. Errors: -EIO, -ESHUTDOWN. */
+int nrd_text_read(NrdText *text, uint64_t pos, void *buf, size_t size, size_t *ret_size) NRD_MUST_CHECK;
+
+#endif

@@ -1,0 +1,21 @@
+/* The data directory itself: its lock, its layout version and its fixed folders. Blocks. */
+#ifndef NRD_META_DATA_DIR_H
+#define NRD_META_DATA_DIR_H
+
+#include "engine/base/macros.h"
+
+#include <stdbool.h>
+
+#define NRD_DATA_FORMAT 1
+
+typedef struct NrdDataDir NrdDataDir;
+
+/* Opens (or, when the folder is empty and not read_only, lays out) the data directory at path, takes its lock and checks
+ * its format. On failure *ret_why (g_free) is a sentence for a person that names the file and says what to do:
+ * locked by another daemon (-EBUSY, with its pid), newer format (-ENOTSUP), not a data directory (-EINVAL: there are
+ * other files in it), meta/ missing though topics/ is not empty (-EIO), read-only file system (-EROFS), permission. */
+int nrd_data_dir_open(const char *path, bool read_only, NrdDataDir **ret_dir, char **ret_why) NRD_MUST_CHECK;
+int nrd_data_dir_fd(const NrdDataDir *dir);
+void nrd_data_dir_close(NrdDataDir *dir); /* releases the lock; takes NULL */
+
+#endif

@@ -1,0 +1,33 @@
+/* Incarnation markers: which incarnation of a topic a folder topics/<name> belongs to, and what happens when it is not
+ * the one that the record names. Source: the seed, "The incarnation marker".
+ * Threads: the caller holds the topic's guard. Blocks. */
+#ifndef NRD_META_INCARNATION_H
+#define NRD_META_INCARNATION_H
+
+#include "engine/base/macros.h"
+#include "engine/meta/metastore.h"
+
+typedef enum NrdClaim {
+    NRD_CLAIM_MATCH,       /* the marker is ours */
+    NRD_CLAIM_CREATED,     /* no folder: it and its marker were made */
+    NRD_CLAIM_ADOPTED,     /* no marker, or a half-written one of ours: stamped */
+    NRD_CLAIM_QUARANTINED, /* foreign marker: the folder was renamed to <name>.stale-<its id>, a fresh one was made */
+} NrdClaim;
+
+/* Makes topics/<name> the folder of incarnation id, durably, or says why not: -EIO with a sentence in *ret_why (g_free)
+ * when the marker is damaged (neither ours, nor a beginning of ours, nor another well-formed id far from ours: a
+ * flipped bit is not a foreign topic), or what the disk says. When quarantined, after_rename (may be NULL) is called
+ * right after the rename and before the fresh folder exists. */
+int nrd_incarnation_claim(int root_fd, const char *name, const char *id, void (*after_rename)(void *), void *user_data,
+                          NrdClaim *ret_claim, char **ret_why) NRD_MUST_CHECK;
+
+/* Deletes what is left of topics that are gone: quarantined folders whose id no record may carry, and folders
+ * topics/<name> without a record. Does nothing while any record is damaged. What it does not understand it leaves.
+ * Returns the number of folders removed, or a negative errno from the listing; failures to remove are logged. */
+int nrd_incarnation_sweep(int root_fd, NrdMetastore *store) NRD_MUST_CHECK;
+
+/* Purges topics/<name> of incarnation id after its record is gone: renames it to <name>.stale-<id> first, so that a new
+ * topic of that name never meets it, then removes it. A folder with another marker is left alone. */
+int nrd_incarnation_purge(int root_fd, const char *name, const char *id) NRD_MUST_CHECK;
+
+#endif

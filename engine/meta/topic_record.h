@@ -1,0 +1,53 @@
+/* A topic's record: meta/<topic>.topic, a GKeyFile with a checksum over everything before it.
+ * The text form is described in topic_record.c. Pure but for nothing: reading and writing the file is metastore.c. */
+#ifndef NRD_META_TOPIC_RECORD_H
+#define NRD_META_TOPIC_RECORD_H
+
+#include "engine/base/macros.h"
+#include "engine/meta/topic_config.h"
+
+#include <glib.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define NRD_TOPIC_NAME_MAX 200
+#define NRD_INCARNATION_DIGITS 16
+
+/* Owner, group and permission bits of one file. */
+typedef struct NrdFileAttr {
+    uint32_t uid;
+    uint32_t gid;
+    uint32_t mode; /* 07777 */
+} NrdFileAttr;
+
+typedef struct NrdTopicRecord {
+    char *name;
+    char id[NRD_INCARNATION_DIGITS + 1]; /* incarnation, lower-case hex */
+    NrdTopicConfig config;
+    NrdFileAttr attr;       /* of the topic folder */
+    uint32_t umask;         /* of who created it; files take their defaults from it */
+    GHashTable *file_attrs; /* char* path relative to the topic ("p00000/produce") -> NrdFileAttr*: what chown and chmod
+                               changed */
+    char *parent;           /* topic this one is a fan-out child of, or NULL */
+    GPtrArray *children;    /* char* names */
+} NrdTopicRecord;
+
+/* 0; -EINVAL when name is not [A-Za-z0-9._-]+, begins with '.', or contains ".stale-"; -ENAMETOOLONG over 200 bytes. */
+int nrd_topic_name_check(const char *name) NRD_MUST_CHECK;
+
+/* Whether id is exactly 16 lower-case hex digits. */
+bool nrd_incarnation_valid(const char *id);
+
+NrdTopicRecord *nrd_topic_record_new(const char *name); /* defaults, a fresh random id */
+NrdTopicRecord *nrd_topic_record_copy(const NrdTopicRecord *record);
+void nrd_topic_record_free(NrdTopicRecord *record); /* takes NULL */
+
+/* The file's bytes (g_free text; *ret_size without the NUL). */
+char *nrd_topic_record_encode(const NrdTopicRecord *record, size_t *ret_size);
+
+/* -EBADMSG with a sentence in *ret_why (g_free) when the bytes are not a whole, unchanged record of topic `name`.
+ * Values out of range are damage too. */
+int nrd_topic_record_decode(const char *name, const void *data, size_t size, NrdTopicRecord **ret_record,
+                            char **ret_why) NRD_MUST_CHECK;
+
+#endif

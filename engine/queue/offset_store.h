@@ -1,0 +1,43 @@
+/* consumer.offset and consumer.ahead: a partition's frontier on disk.
+ *
+ * Three cadences, driven by the owner (the seed: "The consumer frontier stored next to the segments"):
+ *   tick       at most every 100 ms after an ack: the window slot of consumer.ahead, into the page cache
+ *   write out  every second after a tick, and on demand (fsync): fdatasync, then the slots change roles
+ *   level      every 30 s and at close: consumer.offset is brought to the same frontier and synced
+ * consumer.ahead has two slots: the anchor, the newest state known durable, is never written while it is the anchor;
+ * the window takes the ticks. Recovery takes the valid slot with the higher sequence, then the larger frontier of it
+ * and consumer.offset.
+ * Threads: one caller at a time (the owner's offset lock, which is held across these calls and so covers their
+ * fdatasync). Blocks. */
+#ifndef NRD_QUEUE_OFFSET_STORE_H
+#define NRD_QUEUE_OFFSET_STORE_H
+
+#include "engine/base/macros.h"
+#include "engine/queue/queue.h"
+
+typedef struct NrdOffsetStore NrdOffsetStore;
+
+/* Reads both files of folder dir beneath root_fd (borrowed; dir is copied) into *ret_state. Missing, empty, odd-sized
+ * or damaged files are no error (a line in the log, the other file counts); -EIO and the like are. topic (copied) and
+ * partition are for messages. */
+int nrd_offset_store_open(int root_fd, const char *dir, const char *topic, uint32_t partition, NrdFrontier *ret_state,
+                          NrdOffsetStore **ret_store) NRD_MUST_CHECK;
+
+/* Closes without writing; takes NULL. */
+void nrd_offset_store_free(NrdOffsetStore *store);
+
+/* Writes state into the window slot, without a sync. Creates consumer.ahead when it is missing (durable create). */
+int nrd_offset_store_tick(NrdOffsetStore *store, const NrdFrontier *state) NRD_MUST_CHECK;
+
+/* Makes the last tick durable and flips the slots; no-op when nothing was written since. After a failed sync the window
+ * is of unknown content and the anchor stands: the next tick rewrites the window. */
+int nrd_offset_store_write_out(NrdOffsetStore *store) NRD_MUST_CHECK;
+
+/* Writes consumer.offset = frontier - 1 and syncs it; no-op when it already holds that or the frontier is 0 and there
+ * is no file. */
+int nrd_offset_store_level(NrdOffsetStore *store, uint64_t frontier) NRD_MUST_CHECK;
+
+/* Whether an acked-ahead set of this shape fits into a slot (ascending offsets above frontier). Pure. */
+bool nrd_ahead_fits(uint64_t frontier, const uint64_t *ahead, uint32_t n_ahead);
+
+#endif

@@ -1,0 +1,80 @@
+/* The delivery state of one partition: which offsets are leased, which are settled, and the frontier.
+ *
+ * Pure: no I/O, no locks, no clock; the partition guards it and passes the time. An offset below the high watermark is
+ * in exactly one state: settled (below the frontier or in the acked-ahead set), leased, or deliverable.
+ * Frontier: the lowest offset not settled. Acked-ahead set: offsets above it that are settled already.
+ * Source: DESIGN-level contract in docs/delivery.md; the seed's consumer.offset and consumer.ahead. */
+#ifndef NRD_QUEUE_QUEUE_H
+#define NRD_QUEUE_QUEUE_H
+
+#include "engine/base/macros.h"
+
+#include <glib.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct NrdQueue NrdQueue;
+
+typedef struct NrdQueueLimits {
+    int64_t visibility_timeout_ms;
+    uint32_t max_in_flight;
+    uint32_t max_acked_ahead; /* at most NRD_QUEUE_ACKED_AHEAD_MAX */
+} NrdQueueLimits;
+
+#define NRD_QUEUE_ACKED_AHEAD_MAX 4096
+
+typedef struct NrdLease {
+    uint64_t offset;
+    uint64_t nonce; /* random, 63 bits */
+} NrdLease;
+
+/* The durable part: what consumer.offset and consumer.ahead hold. */
+typedef struct NrdFrontier {
+    uint64_t frontier;
+    GArray *ahead; /* uint64_t, ascending, all above frontier */
+} NrdFrontier;
+
+NrdQueue *nrd_queue_new(const NrdQueueLimits *limits);
+void nrd_queue_free(NrdQueue *queue); /* takes NULL */
+void nrd_queue_configure(NrdQueue *queue, const NrdQueueLimits *limits);
+
+/* Sets the recovered state; leases are dropped. Offsets at or above hwm are forgotten (frontier <= hwm). */
+void nrd_queue_restore(NrdQueue *queue, const NrdFrontier *state, uint64_t hwm);
+
+/* Copies the durable part into *ret_state (ret_state->ahead is cleared and filled; it is the caller's). */
+void nrd_queue_snapshot(const NrdQueue *queue, NrdFrontier *ret_state);
+
+/* Leases the lowest deliverable offset in [oldest, hwm). nonce is a fresh random number (the top bit is ignored).
+ * *ret_found is false when nothing can be delivered: nothing there, max_in_flight reached, or the acked-ahead set is
+ * full and the offset that blocks the frontier is leased. Offsets below oldest count as settled. */
+void nrd_queue_take(NrdQueue *queue, uint64_t oldest, uint64_t hwm, int64_t now_mono_ms, uint64_t nonce,
+                    NrdLease *ret_lease, bool *ret_found);
+
+/* Whether nrd_queue_take would find something. */
+bool nrd_queue_deliverable(const NrdQueue *queue, uint64_t oldest, uint64_t hwm);
+
+/* Each acts on a live lease. -ESTALE: no such lease (lapsed, settled, superseded, forged). A lease whose time is over is
+ * lapsed even before nrd_queue_expire has run. ack: -EAGAIN when the acked-ahead set is full (the lease stays). */
+int nrd_queue_ack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms) NRD_MUST_CHECK;
+int nrd_queue_nack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms) NRD_MUST_CHECK;
+int nrd_queue_extend(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms) NRD_MUST_CHECK;
+
+/* The offset behind this live lease and all up to end (exclusive) can never be read: settles them without a reader.
+ * When the set cannot hold them all, those that fit are settled and the rest will be met again; the lease itself is
+ * given back if even it does not fit. Returns how many offsets were settled. */
+uint64_t nrd_queue_skip(NrdQueue *queue, NrdLease lease, uint64_t end);
+
+/* Gives back every lease whose time is over; returns how many. */
+uint32_t nrd_queue_expire(NrdQueue *queue, int64_t now_mono_ms);
+
+/* Monotonic time at which the next lease ends, or INT64_MAX. */
+int64_t nrd_queue_next_expiry_ms(const NrdQueue *queue);
+
+/* Moves the frontier; drops every lease and the acked-ahead set. */
+void nrd_queue_seek(NrdQueue *queue, uint64_t frontier);
+
+uint64_t nrd_queue_frontier(const NrdQueue *queue);
+uint32_t nrd_queue_in_flight(const NrdQueue *queue);
+uint32_t nrd_queue_acked_ahead(const NrdQueue *queue);
+
+#endif
