@@ -37,7 +37,7 @@ void nrd_diag_use_syslog(const char *ident);
 /* Writes one line: "<what> topic=T partition=P offset=O". The text says what happened, to what, and what to do. */
 void nrd_diag(NrdLevel level, NrdPlace place, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Process-wide counters; the names of the metrics are in diag.c. */
+/* Process-wide counters, each with the name of its metric. */
 typedef enum NrdCounter {
     NRD_COUNTER_FSYNC_POISONED,  /* errors_total{component="storage",kind="fsync_poisoned"} */
     NRD_COUNTER_COMMIT_FAILED,   /* errors_total{component="storage",kind="commit"} */

@@ -29,7 +29,8 @@ typedef struct NrdIo {
     int (*fstat)(int fd, struct stat *ret_st);
     int (*fstatat)(int dirfd, const char *name, struct stat *ret_st); /* does not follow a link */
     int (*mkdir)(int dirfd, const char *name, mode_t mode);
-    int (*rename)(int dirfd, const char *from, int to_dirfd, const char *to); /* RENAME_NOREPLACE when a folder */
+    /* without replace an existing target is -EEXIST (RENAME_NOREPLACE) */
+    int (*rename)(int from_dirfd, const char *from, int to_dirfd, const char *to, bool replace);
     int (*unlink)(int dirfd, const char *name, bool is_dir);
     int (*list)(int dirfd, GPtrArray *names); /* appends g_strdup'd names, without . and ..; all or -errno */
     int (*drop_cache)(int fd);                /* posix_fadvise DONTNEED over the whole file */
@@ -37,8 +38,9 @@ typedef struct NrdIo {
     int (*fstatvfs)(int fd, struct statvfs *ret_st);
 } NrdIo;
 
-/* The real calls, and the table in force (initially the real one). Only functions below use nrd_io->X directly
- * elsewhere than in this folder when a single raw call is what is wanted. */
+/* The real calls, and the table in force (initially the real one). Other folders use the functions below, and
+ * nrd_io->X where a single raw call is what is wanted. An entry takes names of dirfd's own folder, except open, which
+ * takes a path. list gives the names appended in this call back when it fails. */
 extern const NrdIo nrd_io_real;
 extern const NrdIo *nrd_io;
 
@@ -80,5 +82,18 @@ int nrd_io_remove_tree(int dirfd, const char *path) NRD_MUST_CHECK;
 /* Closes *fd if it is not negative and sets it to -1; a failure is only worth a line in the log, since nothing durable
  * hangs on close here. EINTR is not retried (close(2): the descriptor is gone). */
 void nrd_io_close(int *fd);
+
+/* Renames path to to_path (both beneath dirfd) and makes it durable in both folders. Without replace: -EEXIST. An error
+ * after the rename itself (a folder that cannot be synced) leaves it undecided which name a crash keeps. */
+int nrd_io_rename(int dirfd, const char *path, const char *to_path, bool replace) NRD_MUST_CHECK;
+
+/* Removes the file path durably; a missing file is success. */
+int nrd_io_unlink(int dirfd, const char *path) NRD_MUST_CHECK;
+
+/* stat of path beneath dirfd, not following a link anywhere. */
+int nrd_io_stat(int dirfd, const char *path, struct stat *ret_st) NRD_MUST_CHECK;
+
+/* Appends the names in folder path to *ret_names (a new array, g_ptr_array_unref). All of them or an error. */
+int nrd_io_list_dir(int dirfd, const char *path, GPtrArray **ret_names) NRD_MUST_CHECK;
 
 #endif

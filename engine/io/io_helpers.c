@@ -1,0 +1,310 @@
+/* What is made of the calls in the table: whole reads and writes, durable creates, renames and removals.
+ *
+ * Every function that creates, renames or removes a name syncs the folder that holds it before it reports success
+ * ("Durable create, rename, unlink"): until then a power cut may undo it. */
+#include "engine/io/io.h"
+
+#include "engine/base/diag.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+
+void nrd_io_close(int *fd)
+{
+    if (*fd < 0)
+        return;
+    int rc = nrd_io->close(*fd);
+    *fd = -1;
+    if (rc < 0)
+        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "closing a file failed: %s", g_strerror(-rc));
+}
+
+int nrd_io_open_dir(int dirfd, const char *path, int *ret_fd)
+{
+    int fd = nrd_io->open(dirfd, path, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0)
+        return fd;
+    *ret_fd = fd;
+    return 0;
+}
+
+/* Opens the folder that holds the last component of path; *ret_name points into path. */
+static int open_parent(int dirfd, const char *path, int *ret_fd, const char **ret_name)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash) {
+        int rc = nrd_io_open_dir(dirfd, ".", ret_fd);
+        if (rc == 0)
+            *ret_name = path;
+        return rc;
+    }
+    g_autofree char *parent = g_strndup(path, (gsize)(slash - path));
+    int rc = nrd_io_open_dir(dirfd, parent, ret_fd);
+    if (rc == 0)
+        *ret_name = slash + 1;
+    return rc;
+}
+
+int nrd_io_pread_full(int fd, void *buf, size_t size, int64_t pos, size_t *ret_size)
+{
+    size_t done = 0;
+    while (done < size) {
+        ssize_t n = nrd_io->pread(fd, (char *)buf + done, size - done, pos + (int64_t)done);
+        if (n == -EINTR)
+            continue;
+        if (n < 0)
+            return (int)n;
+        if (n == 0)
+            break;
+        done += (size_t)n;
+    }
+    *ret_size = done;
+    return 0;
+}
+
+int nrd_io_pwritev_full(int fd, struct iovec *iov, int n_iov, int64_t pos)
+{
+    while (n_iov > 0) {
+        if (iov->iov_len == 0) {
+            iov++;
+            n_iov--;
+            continue;
+        }
+        ssize_t n = nrd_io->pwritev(fd, iov, MIN(n_iov, IOV_MAX), pos);
+        if (n == -EINTR)
+            continue;
+        if (n < 0)
+            return (int)n;
+        if (n == 0)
+            return -EIO;
+        pos += n;
+        while (n > 0) {
+            size_t step = MIN((size_t)n, iov->iov_len);
+            iov->iov_base = (char *)iov->iov_base + step;
+            iov->iov_len -= step;
+            n -= (ssize_t)step;
+            if (iov->iov_len == 0) {
+                iov++;
+                n_iov--;
+            }
+        }
+    }
+    return 0;
+}
+
+int nrd_io_pwrite_full(int fd, const void *buf, size_t size, int64_t pos)
+{
+    struct iovec iov = { .iov_base = (void *)buf, .iov_len = size };
+    return nrd_io_pwritev_full(fd, &iov, 1, pos);
+}
+
+int nrd_io_sync_dir(int dirfd, const char *path)
+{
+    int fd = -1;
+    int rc = nrd_io_open_dir(dirfd, path, &fd);
+    if (rc < 0)
+        return rc;
+    rc = nrd_io->fsync(fd);
+    nrd_io_close(&fd);
+    return rc;
+}
+
+int nrd_io_make_dir(int dirfd, const char *path)
+{
+    int parent_fd = -1;
+    const char *name = NULL;
+    int rc = open_parent(dirfd, path, &parent_fd, &name);
+    if (rc < 0)
+        return rc;
+    rc = nrd_io->mkdir(parent_fd, name, 0700);
+    if (rc == -EEXIST) {
+        struct stat st;
+        rc = nrd_io->fstatat(parent_fd, name, &st);
+        if (rc == 0 && !S_ISDIR(st.st_mode))
+            rc = -ENOTDIR;
+    }
+    /* Also when it existed: the crash of an earlier attempt may have come before its sync. */
+    if (rc == 0)
+        rc = nrd_io->fsync(parent_fd);
+    nrd_io_close(&parent_fd);
+    return rc;
+}
+
+static int read_whole(int fd, size_t max_bytes, GBytes **ret_bytes)
+{
+    struct stat st;
+    int rc = nrd_io->fstat(fd, &st);
+    if (rc < 0)
+        return rc;
+    if (!S_ISREG(st.st_mode))
+        return -EINVAL;
+    if ((uint64_t)st.st_size > max_bytes)
+        return -EFBIG;
+    size_t size = (size_t)st.st_size;
+    g_autofree char *buf = g_try_malloc(size + 1);
+    if (!buf)
+        return -ENOMEM;
+    rc = nrd_io_pread_full(fd, buf, size, 0, &size);
+    if (rc < 0)
+        return rc;
+    *ret_bytes = g_bytes_new_take(g_steal_pointer(&buf), size);
+    return 0;
+}
+
+int nrd_io_read_file(int dirfd, const char *path, size_t max_bytes, GBytes **ret_bytes)
+{
+    /* O_NONBLOCK: a FIFO in the place of the file must not hold us up. */
+    int fd = nrd_io->open(dirfd, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+    if (fd < 0)
+        return fd;
+    int rc = read_whole(fd, max_bytes, ret_bytes);
+    nrd_io_close(&fd);
+    return rc;
+}
+
+static int write_temporary(int parent_fd, const char *name, const void *data, size_t size)
+{
+    /* A stray one of an earlier crash is removed rather than reused: it may be a link or a folder. */
+    int rc = nrd_io->unlink(parent_fd, name, false);
+    if (rc < 0 && rc != -ENOENT)
+        return rc;
+    int fd = nrd_io->open(parent_fd, name, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    if (fd < 0)
+        return fd;
+    rc = nrd_io_pwrite_full(fd, data, size, 0);
+    /* The content first, then the name: a crash between leaves the old file, never a name without its bytes. */
+    if (rc == 0)
+        rc = nrd_io->fsync(fd);
+    int close_rc = nrd_io->close(fd);
+    if (rc == 0)
+        rc = close_rc;
+    return rc;
+}
+
+int nrd_io_replace_file(int dirfd, const char *path, const void *data, size_t size)
+{
+    int parent_fd = -1;
+    const char *name = NULL;
+    int rc = open_parent(dirfd, path, &parent_fd, &name);
+    if (rc < 0)
+        return rc;
+    g_autofree char *temporary = g_strconcat(name, ".tmp", NULL);
+    rc = write_temporary(parent_fd, temporary, data, size);
+    if (rc == 0)
+        rc = nrd_io->rename(parent_fd, temporary, parent_fd, name, true);
+    if (rc == 0)
+        rc = nrd_io->fsync(parent_fd);
+    else
+        (void)nrd_io->unlink(parent_fd, temporary, false); /* best effort: the next replacement removes it too */
+    nrd_io_close(&parent_fd);
+    return rc;
+}
+
+int nrd_io_rename(int dirfd, const char *path, const char *to_path, bool replace)
+{
+    int from_fd = -1, to_fd = -1;
+    const char *from = NULL, *to = NULL;
+    int rc = open_parent(dirfd, path, &from_fd, &from);
+    if (rc == 0)
+        rc = open_parent(dirfd, to_path, &to_fd, &to);
+    if (rc == 0)
+        rc = nrd_io->rename(from_fd, from, to_fd, to, replace);
+    if (rc == 0)
+        rc = nrd_io->fsync(to_fd);
+    if (rc == 0)
+        rc = nrd_io->fsync(from_fd);
+    nrd_io_close(&from_fd);
+    nrd_io_close(&to_fd);
+    return rc;
+}
+
+int nrd_io_unlink(int dirfd, const char *path)
+{
+    int parent_fd = -1;
+    const char *name = NULL;
+    int rc = open_parent(dirfd, path, &parent_fd, &name);
+    if (rc < 0)
+        return rc == -ENOENT ? 0 : rc;
+    rc = nrd_io->unlink(parent_fd, name, false);
+    if (rc == 0)
+        rc = nrd_io->fsync(parent_fd);
+    else if (rc == -ENOENT)
+        rc = 0;
+    nrd_io_close(&parent_fd);
+    return rc;
+}
+
+int nrd_io_stat(int dirfd, const char *path, struct stat *ret_st)
+{
+    int parent_fd = -1;
+    const char *name = NULL;
+    int rc = open_parent(dirfd, path, &parent_fd, &name);
+    if (rc < 0)
+        return rc;
+    rc = nrd_io->fstatat(parent_fd, name, ret_st);
+    nrd_io_close(&parent_fd);
+    return rc;
+}
+
+int nrd_io_list_dir(int dirfd, const char *path, GPtrArray **ret_names)
+{
+    int fd = -1;
+    int rc = nrd_io_open_dir(dirfd, path, &fd);
+    if (rc < 0)
+        return rc;
+    g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
+    rc = nrd_io->list(fd, names);
+    nrd_io_close(&fd);
+    if (rc == 0)
+        *ret_names = g_steal_pointer(&names);
+    return rc;
+}
+
+static int remove_below(int fd, unsigned depth);
+
+static int remove_entry(int parent_fd, const char *name, unsigned depth)
+{
+    struct stat st;
+    int rc = nrd_io->fstatat(parent_fd, name, &st);
+    if (rc < 0)
+        return rc == -ENOENT ? 0 : rc;
+    bool is_dir = S_ISDIR(st.st_mode);
+    if (is_dir) {
+        int fd = -1;
+        rc = nrd_io_open_dir(parent_fd, name, &fd);
+        if (rc < 0)
+            return rc;
+        rc = remove_below(fd, depth + 1);
+        nrd_io_close(&fd);
+        if (rc < 0)
+            return rc;
+    }
+    return nrd_io->unlink(parent_fd, name, is_dir);
+}
+
+static int remove_below(int fd, unsigned depth)
+{
+    if (depth > 16) /* our own trees are three deep */
+        return -ELOOP;
+    g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
+    int rc = nrd_io->list(fd, names);
+    for (guint i = 0; rc == 0 && i < names->len; i++)
+        rc = remove_entry(fd, names->pdata[i], depth);
+    return rc;
+}
+
+int nrd_io_remove_tree(int dirfd, const char *path)
+{
+    int parent_fd = -1;
+    const char *name = NULL;
+    int rc = open_parent(dirfd, path, &parent_fd, &name);
+    if (rc < 0)
+        return rc == -ENOENT ? 0 : rc;
+    rc = remove_entry(parent_fd, name, 0);
+    if (rc == 0)
+        rc = nrd_io->fsync(parent_fd);
+    nrd_io_close(&parent_fd);
+    return rc;
+}
