@@ -19,7 +19,6 @@
 #define NRD_ENGINE_ENGINE_H
 
 #include "engine/base/macros.h"
-#include "engine/timer.h"
 
 #include <glib.h>
 #include <stdbool.h>
@@ -214,11 +213,10 @@ typedef void (*NrdDeliverFn)(void *user_data, int error, const NrdDelivery *deli
  * be freed in the callback or after a cancel that returned true. */
 typedef struct NrdWaiter {
     /* private to consume.c, guarded by the partition's queue lock */
-    NrdPartition *partition;
     NrdDeliverFn deliver;
     void *user_data;
     GList link;
-    NrdTimer timeout;
+    int64_t deadline_ms; /* monotonic; 0: does not wait, INT64_MAX: for ever */
     int state;
 } NrdWaiter;
 

@@ -21,6 +21,10 @@ typedef enum NrdClaim {
 int nrd_incarnation_claim(int root_fd, const char *name, const char *id, void (*after_rename)(void *), void *user_data,
                           NrdClaim *ret_claim, char **ret_why) NRD_MUST_CHECK;
 
+/* For a read-only mount: 0 when topics/<name> carries the marker of id (or its beginning, or none), else -EIO with a
+ * sentence. Changes nothing. */
+int nrd_incarnation_verify(int root_fd, const char *name, const char *id, char **ret_why) NRD_MUST_CHECK;
+
 /* Deletes what is left of topics that are gone: quarantined folders whose id no record may carry, and folders
  * topics/<name> without a record. Does nothing while any record is damaged. What it does not understand it leaves.
  * Returns the number of folders removed, or a negative errno from the listing; failures to remove are logged. */

@@ -34,6 +34,7 @@ typedef struct NrdFrontier {
     GArray *ahead; /* uint64_t, ascending, all above frontier */
 } NrdFrontier;
 
+/* limits->visibility_timeout_ms > 0. A change holds for leases taken or extended from then on. */
 NrdQueue *nrd_queue_new(const NrdQueueLimits *limits);
 void nrd_queue_free(NrdQueue *queue); /* takes NULL */
 void nrd_queue_configure(NrdQueue *queue, const NrdQueueLimits *limits);
@@ -46,22 +47,26 @@ void nrd_queue_snapshot(const NrdQueue *queue, NrdFrontier *ret_state);
 
 /* Leases the lowest deliverable offset in [oldest, hwm). nonce is a fresh random number (the top bit is ignored).
  * *ret_found is false when nothing can be delivered: nothing there, max_in_flight reached, or the acked-ahead set is
- * full and the offset that blocks the frontier is leased. Offsets below oldest count as settled. */
+ * full and the offset that blocks the frontier is leased. The set counts as full for an offset too that would not fit
+ * into a slot of consumer.ahead. Offsets below oldest count as settled. A lapsed lease holds its offset until
+ * nrd_queue_expire has run. */
 void nrd_queue_take(NrdQueue *queue, uint64_t oldest, uint64_t hwm, int64_t now_mono_ms, uint64_t nonce,
                     NrdLease *ret_lease, bool *ret_found);
 
-/* Whether nrd_queue_take would find something. */
-bool nrd_queue_deliverable(const NrdQueue *queue, uint64_t oldest, uint64_t hwm);
+/* Whether nrd_queue_take would find something (it too settles what is below oldest, hence no const). */
+bool nrd_queue_deliverable(NrdQueue *queue, uint64_t oldest, uint64_t hwm);
 
 /* Each acts on a live lease. -ESTALE: no such lease (lapsed, settled, superseded, forged). A lease whose time is over is
- * lapsed even before nrd_queue_expire has run. ack: -EAGAIN when the acked-ahead set is full (the lease stays). */
+ * lapsed even before nrd_queue_expire has run. ack: -EAGAIN when the acked-ahead set is full or
+ * the offset would not fit into a slot beside it (the lease stays); never for the offset at the frontier. */
 int nrd_queue_ack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms) NRD_MUST_CHECK;
 int nrd_queue_nack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms) NRD_MUST_CHECK;
 int nrd_queue_extend(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms) NRD_MUST_CHECK;
 
 /* The offset behind this live lease and all up to end (exclusive) can never be read: settles them without a reader.
  * When the set cannot hold them all, those that fit are settled and the rest will be met again; the lease itself is
- * given back if even it does not fit. Returns how many offsets were settled. */
+ * given back if even it does not fit. Other leases on what is settled are dropped. Returns how many offsets were
+ * settled; 0 for a lease that is not there. From the frontier the cost does not depend on the range. */
 uint64_t nrd_queue_skip(NrdQueue *queue, NrdLease lease, uint64_t end);
 
 /* Gives back every lease whose time is over; returns how many. */

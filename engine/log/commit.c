@@ -1,0 +1,294 @@
+/* The commit, and what happens when it fails; by the committer.
+ *
+ *   1 stamp commit times, raised to the newest the log has seen
+ *   2 write the frames behind the last committed byte of the active segment
+ *   3 fdatasync, once
+ *   4 read back, compare headers, check CRCs
+ *   5 the first time since the open: empty the hwm file
+ *   6 advance the high watermark in memory
+ *   7 roll, when the segment is full
+ *
+ * A crash before 3 is over leaves nothing, a torn tail (cut by the next open) or whole frames that nobody was promised.
+ * A crash between 3 and 6 leaves whole frames above the old boundary: duplicates in waiting, never a loss. From 6 on
+ * the empty hwm file makes the next open take the boundary from the records.
+ * A failure before 6 cuts the segment back to where it was, so that a retry lands one copy at the same offsets; a
+ * failed sync poisons the log besides, because no later sync can tell what became of the pages (seed: Commit failure,
+ * Fsync failure). */
+#include "engine/log/log_private.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/crc32c.h"
+#include "engine/io/io.h"
+#include "engine/log/frame_writer.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define READ_BACK_BYTES ((size_t)256 * 1024)
+
+/* A frame that was written, as far as the steps after the write need it. */
+typedef struct Written {
+    uint8_t header[NRD_FRAME_HEADER_BYTES];
+    uint64_t stored_bytes;
+    uint32_t crc;
+    uint32_t n_records;
+    uint64_t text_bytes;
+} Written;
+
+typedef struct Commit {
+    NrdLog *log;
+    NrdSegment *active;
+    int fd;          /* pinned */
+    uint64_t pos;    /* the active segment's size before */
+    uint64_t offset; /* the first record's */
+    int64_t commit_ms;
+    GArray *written; /* Written */
+} Commit;
+
+/* The caller's errors: what it can tell a producer. Anything else is an I/O error to it. */
+static int commit_errno(int error)
+{
+    switch (error) {
+    case 0:
+    case -ENOSPC:
+    case -EDQUOT:
+    case -EFBIG:
+    case -EMSGSIZE:
+        return error;
+    default:
+        return -EIO;
+    }
+}
+
+static int write_frames(Commit *c, GPtrArray *plans, const NrdLogSettings *settings)
+{
+    NrdFrameWriter writer = { 0 };
+    uint64_t pos = c->pos;
+    uint64_t offset = c->offset;
+    int r = 0;
+
+    for (guint i = 0; r == 0 && i < plans->len; i++) {
+        const NrdFramePlan *plan = plans->pdata[i];
+        NrdFrameImage image;
+        r = nrd_frame_writer_encode(&writer, plan, offset, settings->codec, settings->zstd_level, &image);
+        if (r < 0)
+            break;
+        Written written = { .stored_bytes = image.stored_bytes,
+                            .crc = image.crc,
+                            .n_records = plan->n_records,
+                            .text_bytes = plan->text_bytes };
+        memcpy(written.header, image.header, sizeof written.header);
+        g_array_append_val(c->written, written);
+        struct iovec iov[2] = { { image.header, sizeof image.header },
+                                { (void *)(uintptr_t)image.stored, image.stored_bytes } };
+        r = nrd_io_pwritev_full(c->fd, iov, 2, (int64_t)pos);
+        pos += NRD_FRAME_HEADER_BYTES + image.stored_bytes;
+        offset += plan->n_records;
+    }
+    nrd_frame_writer_clear(&writer);
+    return r;
+}
+
+/* Reads one frame back, streamed through a buffer; -EIO when it is not what was written. */
+static int read_back(const Commit *c, const Written *written, uint64_t pos, NrdBuffer *buffer)
+{
+    uint64_t left = NRD_FRAME_HEADER_BYTES + written->stored_bytes;
+    uint32_t crc = 0;
+    size_t skip = NRD_FRAME_HEADER_BYTES; /* of the first read */
+
+    while (left > 0) {
+        size_t n = 0;
+        size_t want = (size_t)MIN((uint64_t)READ_BACK_BYTES, left);
+        int r = nrd_io_pread_full(c->fd, buffer->data, want, (int64_t)pos, &n);
+        if (r < 0)
+            return r;
+        if (n < want)
+            return -EIO;
+        if (skip > 0) {
+            if (memcmp(buffer->data, written->header, NRD_FRAME_HEADER_BYTES) != 0)
+                return -EIO;
+            crc = nrd_frame_crc_start(buffer->data);
+        }
+        crc = nrd_crc32c(crc, buffer->data + skip, n - skip);
+        skip = 0;
+        pos += n;
+        left -= n;
+    }
+    return crc == written->crc ? 0 : -EIO;
+}
+
+static int verify_frames(const Commit *c)
+{
+    NrdBuffer buffer = { 0 };
+    uint64_t pos = c->pos;
+    uint64_t longest = 0;
+
+    for (guint i = 0; i < c->written->len; i++)
+        longest = MAX(longest, g_array_index(c->written, Written, i).stored_bytes + NRD_FRAME_HEADER_BYTES);
+    int r = nrd_buffer_reserve(&buffer, (size_t)MIN(longest, (uint64_t)READ_BACK_BYTES), 0);
+    for (guint i = 0; r == 0 && i < c->written->len; i++) {
+        const Written *written = &g_array_index(c->written, Written, i);
+        r = read_back(c, written, pos, &buffer);
+        pos += NRD_FRAME_HEADER_BYTES + written->stored_bytes;
+    }
+    nrd_buffer_release(&buffer);
+    return r;
+}
+
+/* Before the first advance since the open the file must stop telling the old boundary. */
+static int empty_hwm(NrdLog *log)
+{
+    if (log->hwm_emptied)
+        return 0;
+    int r = nrd_hwm_empty(log->home.root_fd, log->hwm_path, log->hwm_empty_failed);
+    log->hwm_empty_failed = r < 0;
+    log->hwm_emptied = r == 0;
+    return r;
+}
+
+/* Makes the frames visible. */
+static void advance(Commit *c)
+{
+    NrdLog *log = c->log;
+    uint64_t next = c->offset;
+
+    g_mutex_lock(&log->lock);
+    for (guint i = 0; i < c->written->len; i++) {
+        const Written *w = &g_array_index(c->written, Written, i);
+        nrd_segment_add_frame(c->active, NRD_FRAME_HEADER_BYTES + w->stored_bytes, w->n_records, w->text_bytes,
+                              c->commit_ms);
+        next += w->n_records;
+    }
+    NrdIndexEnd end = nrd_segment_end(c->active);
+    log->hwm_text = end.text_bytes;
+    nrd_store(&log->next_offset, next);
+    nrd_store(&log->hwm, next);
+    __atomic_store_n(&log->newest_ms, c->commit_ms, __ATOMIC_RELEASE);
+    g_mutex_unlock(&log->lock);
+    log->hwm_pos = end.pos;
+    nrd_counter_add(NRD_COUNTER_COMMITS, 1);
+    nrd_counter_add(NRD_COUNTER_RECORDS, next - c->offset);
+}
+
+/* Leaves nothing of a failed commit behind. */
+static void discard(Commit *c, bool sync_failed)
+{
+    int r = nrd_io->ftruncate(c->fd, (int64_t)c->pos);
+    if (r == 0)
+        r = nrd_io->fdatasync(c->fd);
+    /* A crash before the cut is durable leaves frames above the boundary that nobody was promised: duplicates in
+     * waiting at worst. When it cannot be made durable no later append may follow it. */
+    if (r < 0 && !sync_failed)
+        nrd_log_poison(c->log, r, "cutting back a failed commit");
+}
+
+/* Steps 2 to 6, with the discard. */
+static int run(Commit *c, GPtrArray *plans, const NrdLogSettings *settings)
+{
+    int r = write_frames(c, plans, settings);
+    if (r < 0) {
+        discard(c, false);
+        return r;
+    }
+    r = nrd_io->fdatasync(c->fd);
+    if (r < 0) {
+        nrd_log_poison(c->log, r, "fdatasync");
+        discard(c, true);
+        return -EIO;
+    }
+    r = verify_frames(c);
+    if (r < 0) {
+        discard(c, false);
+        return -EIO;
+    }
+    r = empty_hwm(c->log);
+    if (r < 0) {
+        discard(c, false);
+        return r;
+    }
+    advance(c);
+    return 0;
+}
+
+/* One line when commits begin to fail, or fail differently; not one for each retry. */
+static void report(NrdLog *log, int error)
+{
+    if (error < 0)
+        nrd_counter_add(NRD_COUNTER_COMMIT_FAILED, 1);
+    if (error == log->commit_error)
+        return;
+    NrdPlace place = nrd_segment_home_place(&log->home, (int64_t)nrd_load(&log->next_offset));
+    if (error < 0)
+        nrd_diag(NRD_LEVEL_ERROR, place, "commit failed: %s; nothing of it is left", g_strerror(-error));
+    else
+        nrd_diag(NRD_LEVEL_NOTICE, place, "commits succeed again");
+    log->commit_error = error;
+}
+
+static int commit_batches(NrdLog *log, NrdRecordBatch *const *batches, size_t n_batches, NrdLogSettings *settings)
+{
+    Commit c = { .log = log };
+    int r = nrd_log_prepare_active(log);
+    if (r < 0)
+        return r;
+    c.active = nrd_log_active(log);
+    r = nrd_segment_pin(c.active, &c.fd);
+    if (r < 0)
+        return r;
+    c.pos = nrd_segment_size_bytes(c.active);
+    c.offset = nrd_load(&log->next_offset);
+    c.commit_ms = MAX(nrd_clock_wall_ms(), __atomic_load_n(&log->newest_ms, __ATOMIC_ACQUIRE));
+    for (size_t i = 0; i < n_batches; i++)
+        nrd_record_batch_stamp(batches[i], c.commit_ms);
+    c.written = g_array_new(FALSE, FALSE, sizeof(Written));
+    GPtrArray *plans = nrd_frame_plan(batches, n_batches);
+    r = run(&c, plans, settings);
+    g_ptr_array_unref(plans);
+    g_array_unref(c.written);
+    nrd_segment_unpin(c.active);
+    return r;
+}
+
+/* The commit is durable and visible: a roll that fails now is tried again before the next write. */
+static void roll_if_full(NrdLog *log, uint64_t segment_bytes)
+{
+    if (nrd_segment_size_bytes(nrd_log_active(log)) < segment_bytes)
+        return;
+    int r = nrd_log_roll_active(log);
+    if (r < 0)
+        nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, (int64_t)nrd_load(&log->hwm)),
+                 "cannot start the next segment of %s: %s; trying again before the next write", log->home.dir,
+                 g_strerror(-r));
+}
+
+int nrd_log_commit(NrdLog *log, NrdRecordBatch *const *batches, size_t n_batches, uint64_t *ret_first)
+{
+    uint64_t n_records = 0;
+    NrdLogSettings settings;
+
+    int r = nrd_log_check_writable(log);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < n_batches; i++)
+        n_records += batches[i]->n_records;
+    uint64_t offset = nrd_load(&log->next_offset);
+    if (n_records >= INT64_MAX - offset)
+        return -EFBIG; /* offsets end at 2^63-1 */
+    g_mutex_lock(&log->lock);
+    settings = log->settings;
+    g_mutex_unlock(&log->lock);
+    if (n_records > 0) {
+        r = commit_errno(commit_batches(log, batches, n_batches, &settings));
+        report(log, r);
+    }
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < n_batches; i++) {
+        ret_first[i] = offset;
+        offset += batches[i]->n_records;
+    }
+    if (n_records > 0)
+        roll_if_full(log, settings.segment_bytes);
+    return 0;
+}

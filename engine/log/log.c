@@ -1,0 +1,172 @@
+/* Opening, closing and describing a log; see log.h and log_private.h. */
+#include "engine/log/log_private.h"
+
+#include "engine/io/io.h"
+
+#include <errno.h>
+
+NrdSegmentList *nrd_log_segments(NrdLog *log)
+{
+    g_mutex_lock(&log->lock);
+    NrdSegmentList *list = nrd_segment_list_ref(log->list);
+    g_mutex_unlock(&log->lock);
+    return list;
+}
+
+NrdSegment *nrd_log_active(NrdLog *log)
+{
+    /* only the committer replaces the list, and it is the caller */
+    return nrd_segment_list_last(log->list);
+}
+
+int nrd_log_open(const NrdLogOptions *options, NrdLog **ret_log)
+{
+    NrdLog *log = g_new0(NrdLog, 1);
+
+    log->home = (NrdSegmentHome){ .root_fd = options->root_fd,
+                                  .dir = g_strdup(options->dir),
+                                  .topic = g_strdup(options->topic),
+                                  .partition = options->partition,
+                                  .read_only = options->read_only };
+    log->hwm_path = g_strdup_printf("%s/hwm", options->dir);
+    log->settings = options->settings;
+    log->list = nrd_segment_list_new(NULL, 0);
+    g_mutex_init(&log->lock);
+    int r = nrd_log_recover(log);
+    if (r < 0) {
+        log->closed = true;
+        nrd_log_free(log);
+        return r;
+    }
+    *ret_log = log;
+    return 0;
+}
+
+/* Leaves the exact boundary for the next open. */
+static int write_hwm(NrdLog *log)
+{
+    NrdHwm hwm;
+    uint64_t value = nrd_load(&log->hwm);
+
+    if (log->home.read_only || nrd_log_is_poisoned(log))
+        return 0; /* poisoned: the file is empty, or from before; the next open looks at the disk */
+    int r = nrd_hwm_read(log->home.root_fd, log->hwm_path, &hwm);
+    if (r == 0 && hwm.clean && hwm.value == value)
+        return 0;
+    if (r == 0 && !hwm.exists && value == 0)
+        return 0;
+    if (r == 0)
+        r = nrd_hwm_write(log->home.root_fd, log->home.dir, log->hwm_path, value);
+    if (r < 0)
+        nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, (int64_t)value),
+                 "cannot write %s: %s; the next open takes the boundary from the records", log->hwm_path,
+                 g_strerror(-r));
+    return r;
+}
+
+int nrd_log_close(NrdLog *log)
+{
+    if (__atomic_exchange_n(&log->closed, true, __ATOMIC_ACQ_REL))
+        return 0;
+    int r = write_hwm(log);
+    NrdSegmentList *list = nrd_log_segments(log);
+    for (guint i = 0; i < list->n; i++)
+        nrd_segment_drop_fd(list->items[i]); /* a reader that is in the middle closes it when it is done */
+    nrd_segment_list_unref(list);
+    return r;
+}
+
+void nrd_log_free(NrdLog *log)
+{
+    if (log == NULL)
+        return;
+    g_assert(log->closed && log->texts == NULL);
+    nrd_segment_list_unref(log->list);
+    g_mutex_clear(&log->lock);
+    g_free(log->poison_reason);
+    g_free(log->hwm_path);
+    g_free(log->home.dir);
+    g_free(log->home.topic);
+    g_free(log);
+}
+
+void nrd_log_configure(NrdLog *log, const NrdLogSettings *settings)
+{
+    g_mutex_lock(&log->lock);
+    log->settings = *settings;
+    g_mutex_unlock(&log->lock);
+}
+
+int nrd_log_check(NrdLog *log)
+{
+    return nrd_log_is_poisoned(log) ? -EIO : 0;
+}
+
+int nrd_log_check_writable(const NrdLog *log)
+{
+    if (nrd_log_is_closed(log))
+        return -ESHUTDOWN;
+    if (log->home.read_only)
+        return -EROFS;
+    return nrd_log_is_poisoned(log) ? -EIO : 0;
+}
+
+void nrd_log_poison(NrdLog *log, int error, const char *what)
+{
+    char *reason = g_strdup_printf("%s of %s failed: %s; writes are refused until the partition is reopened", what,
+                                   log->home.dir, g_strerror(-error));
+
+    g_mutex_lock(&log->lock);
+    bool first = log->poison_errno == 0;
+    if (first) {
+        log->poison_errno = -error;
+        log->poison_reason = g_steal_pointer(&reason);
+    }
+    g_mutex_unlock(&log->lock);
+    __atomic_store_n(&log->poisoned, true, __ATOMIC_RELEASE);
+    if (first) {
+        nrd_counter_add(NRD_COUNTER_FSYNC_POISONED, 1);
+        nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, (int64_t)nrd_load(&log->hwm)), "%s",
+                 log->poison_reason);
+    }
+    g_free(reason);
+}
+
+char *nrd_log_poison_reason(NrdLog *log)
+{
+    g_mutex_lock(&log->lock);
+    char *reason = g_strdup(log->poison_reason);
+    g_mutex_unlock(&log->lock);
+    return reason;
+}
+
+void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats)
+{
+    NrdLogStats stats = { 0 };
+
+    g_mutex_lock(&log->lock);
+    stats.oldest_offset = nrd_load(&log->oldest);
+    stats.hwm = nrd_load(&log->hwm);
+    stats.next_offset = nrd_load(&log->next_offset);
+    stats.last_commit_ms = __atomic_load_n(&log->newest_ms, __ATOMIC_ACQUIRE);
+    stats.poison_errno = log->poison_errno;
+    stats.n_segments = log->list->n;
+    stats.text_bytes = log->hwm_text;
+    for (guint i = 0; i < log->list->n; i++) {
+        stats.size_bytes += nrd_segment_size_bytes(log->list->items[i]);
+        if (i + 1 < log->list->n)
+            stats.text_bytes += nrd_segment_end(log->list->items[i]).text_bytes;
+    }
+    g_mutex_unlock(&log->lock);
+    *ret_stats = stats;
+}
+
+uint64_t nrd_log_hwm(NrdLog *log)
+{
+    return nrd_load(&log->hwm);
+}
+
+uint64_t nrd_log_oldest(NrdLog *log)
+{
+    return nrd_load(&log->oldest);
+}

@@ -1,0 +1,96 @@
+/* The inside of a log, for the files of this folder.
+ *
+ * Lock order: segment load locks (I/O) > log->lock > text->lock > segment->lock, the hot lock. log->lock is never held
+ * across I/O. "The committer" is the one thread at a time that commits, rolls, trims, reopens or closes. */
+#ifndef NRD_LOG_LOG_PRIVATE_H
+#define NRD_LOG_LOG_PRIVATE_H
+
+#include "engine/log/hwm.h"
+#include "engine/log/log.h"
+#include "engine/log/segment.h"
+#include "engine/log/segment_list.h"
+
+#include <glib.h>
+
+struct NrdLog {
+    NrdSegmentHome home;
+    char *hwm_path;
+
+    /* the committer's alone */
+    bool hwm_emptied;      /* since the open or reopen */
+    bool hwm_empty_failed; /* an attempt failed: the next one makes the kernel write anew */
+    bool roll_needed;      /* the active segment must not be written to any more */
+    uint64_t hwm_pos;      /* in the active segment: what lies above the high watermark begins here */
+    int commit_error;      /* the failure that was logged last; 0 after a success */
+
+    /* atomic: written by the committer, read by anybody */
+    uint64_t hwm;
+    uint64_t oldest;
+    uint64_t next_offset;
+    int64_t newest_ms; /* greatest commit time: the floor of the next */
+    bool closed;
+    bool poisoned;
+
+    GMutex lock;
+    /* guarded by lock */
+    NrdSegmentList *list;
+    uint64_t hwm_text; /* bytes of text below the high watermark in the active segment */
+    int poison_errno;
+    char *poison_reason;
+    NrdLogSettings settings;
+    GList *texts; /* NrdText, open ones */
+};
+
+static inline uint64_t nrd_load(const uint64_t *value)
+{
+    return __atomic_load_n(value, __ATOMIC_ACQUIRE);
+}
+
+static inline void nrd_store(uint64_t *to, uint64_t value)
+{
+    __atomic_store_n(to, value, __ATOMIC_RELEASE);
+}
+
+static inline bool nrd_log_is_closed(const NrdLog *log)
+{
+    return __atomic_load_n(&log->closed, __ATOMIC_ACQUIRE);
+}
+
+static inline bool nrd_log_is_poisoned(const NrdLog *log)
+{
+    return __atomic_load_n(&log->poisoned, __ATOMIC_ACQUIRE);
+}
+
+/* A reference on the segments as they are now. */
+NrdSegmentList *nrd_log_segments(NrdLog *log);
+
+/* The active segment, borrowed; NULL when none was created yet. The committer only. */
+NrdSegment *nrd_log_active(NrdLog *log);
+
+/* -ESHUTDOWN, -EROFS or -EIO (poisoned): whether the committer may change anything. */
+int nrd_log_check_writable(const NrdLog *log) NRD_MUST_CHECK;
+
+/* Latches the failure of a sync (or of a cut): logged and counted once. error is negative. */
+void nrd_log_poison(NrdLog *log, int error, const char *what);
+
+/* recovery.c: fills an empty log from its folder. */
+int nrd_log_recover(NrdLog *log) NRD_MUST_CHECK;
+
+/* recovery.c: syncs the segment, drops its clean pages and leaves it to the next read to look at the disk. */
+int nrd_log_sync_and_drop(NrdLog *log, int fd) NRD_MUST_CHECK;
+
+/* recovery.c: takes over what a scan found in the active segment; hwm is the boundary. */
+int nrd_log_adopt_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *index, uint64_t size_bytes,
+                         uint64_t hwm) NRD_MUST_CHECK;
+
+/* roll.c: makes an active segment that the next frame may be written to. */
+int nrd_log_prepare_active(NrdLog *log) NRD_MUST_CHECK;
+
+/* roll.c: seals the active segment and starts the next; everything in it is committed. */
+int nrd_log_roll_active(NrdLog *log) NRD_MUST_CHECK;
+
+/* text.c: lets every open text take references on the segments that it has not seen yet. Returns the number of open
+ * texts. log->lock is held. */
+guint nrd_text_extend_all_locked(NrdLog *log);
+
+#endif

@@ -1,0 +1,253 @@
+/* What an open finds, and what it makes of it.
+ *
+ * Only the newest segment is read; the range of a sealed one ends at its successor's base (seed: Recovery). The
+ * boundary (high watermark) H:
+ *
+ *   hwm file      records            outcome
+ *   8 bytes       tail >= H          H; whole frames above stay hidden; a torn tail is cut
+ *   8 bytes       tail < H, and the  those bytes were committed and have rotted: not cut; [tail, H) is a gap for good,
+ *                 bytes behind can   and the next write goes to a new segment
+ *                 explain H
+ *   8 bytes       tail < H, else     H = tail (the seed's min(file, tail)); a torn tail is cut
+ *   otherwise     any                H = tail, looked up on the disk and not in the page cache; a torn tail is cut
+ *
+ * H below the newest segment's base is raised to it: nothing is rolled before it is committed, so such a file is stale.
+ * Opening writes nothing but the cut and missing side files. All of it is the same on the next open: a cut leaves a
+ * file of whole frames, a gap stays where it is. */
+#include "engine/log/log_private.h"
+
+#include "engine/io/io.h"
+#include "engine/log/scan.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define NAME_DIGITS 20
+
+static int complain(NrdLog *log, const char *name, int error, const char *what)
+{
+    nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, NRD_NO_OFFSET), "cannot open %s/%s: %s", log->home.dir,
+             name, what != NULL ? what : g_strerror(-error));
+    return error == -ENOMEM ? -ENOMEM : -EIO;
+}
+
+/* Whether name is 20 digits and ".log"; *ret_base saturates at UINT64_MAX. */
+static bool parse_name(const char *name, uint64_t *ret_base)
+{
+    uint64_t base = 0;
+
+    if (strlen(name) != NAME_DIGITS + 4 || strcmp(name + NAME_DIGITS, ".log") != 0)
+        return false;
+    for (int i = 0; i < NAME_DIGITS; i++) {
+        if (!g_ascii_isdigit(name[i]))
+            return false;
+        unsigned digit = (unsigned)(name[i] - '0');
+        base = base > (UINT64_MAX - digit) / 10 ? UINT64_MAX : base * 10 + digit;
+    }
+    *ret_base = base;
+    return true;
+}
+
+static int add_segment(NrdLog *log, int dir_fd, const char *name, GPtrArray *segments)
+{
+    struct stat st;
+    uint64_t base;
+
+    if (!parse_name(name, &base))
+        return 0; /* not ours: left alone */
+    if (base >= INT64_MAX)
+        return complain(log, name, -EIO, "its base offset leaves no room for records");
+    int r = nrd_io->fstatat(dir_fd, name, &st);
+    if (r < 0)
+        return complain(log, name, r, NULL);
+    if (!S_ISREG(st.st_mode))
+        return complain(log, name, -EIO, "it is not a regular file");
+    g_ptr_array_add(segments, nrd_segment_new(&log->home, base, (uint64_t)st.st_size));
+    return 0;
+}
+
+static gint by_base(gconstpointer a, gconstpointer b)
+{
+    uint64_t left = nrd_segment_base(*(NrdSegment *const *)a);
+    uint64_t right = nrd_segment_base(*(NrdSegment *const *)b);
+    return left < right ? -1 : left > right;
+}
+
+/* Lists the segments in order of base. A listing that breaks off is an error, never taken for the whole. */
+static int list_segments(NrdLog *log, GPtrArray *segments)
+{
+    GPtrArray *names = g_ptr_array_new_with_free_func(g_free);
+    int dir_fd = -1;
+
+    int r = nrd_io_open_dir(log->home.root_fd, log->home.dir, &dir_fd);
+    if (r == 0)
+        r = nrd_io->list(dir_fd, names);
+    if (r < 0)
+        r = complain(log, "", r, NULL);
+    for (guint i = 0; r == 0 && i < names->len; i++)
+        r = add_segment(log, dir_fd, names->pdata[i], segments);
+    nrd_io_close(&dir_fd);
+    g_ptr_array_unref(names);
+    g_ptr_array_sort(segments, by_base);
+    return r;
+}
+
+/* After a failed write-back the kernel's pages are clean and right while the disk's are not, and neither a sync nor a
+ * read through the cache tells (FAULTS: "the page cache lies"). Syncing writes what is still dirty; then every page of
+ * the file is clean and can be dropped; what is read afterwards comes from the disk. Enough, because whatever the scan
+ * then accepts was read from the disk after the last write to it; what it does not accept is no record. */
+int nrd_log_sync_and_drop(NrdLog *log, int fd)
+{
+    if (!log->home.read_only) {
+        int r = nrd_io->fdatasync(fd);
+        if (r < 0)
+            return r;
+    }
+    return nrd_io->drop_cache(fd);
+}
+
+/* How much of the active segment lies below hwm when whole frames above it are hidden. */
+static int measure_visible(NrdSegment *active, int fd, uint64_t size_bytes, uint64_t hwm, NrdIndexEnd *ret_end)
+{
+    NrdScanWant want = { fd, nrd_segment_base(active), size_bytes, hwm };
+    NrdIndex *index = NULL;
+    int r = nrd_scan_segment(&want, &index, NULL);
+    if (r < 0)
+        return r;
+    *ret_end = index->end;
+    nrd_index_free(index);
+    return 0;
+}
+
+int nrd_log_adopt_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *index, uint64_t size_bytes, uint64_t hwm)
+{
+    NrdIndexEnd visible = index->end;
+
+    if (hwm < index->end.offset) {
+        int r = measure_visible(active, fd, size_bytes, hwm, &visible);
+        if (r < 0) {
+            nrd_index_free(index);
+            return r;
+        }
+    }
+    nrd_segment_report_gaps(active, index);
+    log->hwm_pos = visible.pos;
+    nrd_store(&log->next_offset, index->end.offset);
+    g_mutex_lock(&log->lock);
+    nrd_segment_set_index(active, index, size_bytes);
+    log->hwm_text = visible.text_bytes;
+    nrd_store(&log->hwm, hwm);
+    g_mutex_unlock(&log->lock);
+    return 0;
+}
+
+/* Cuts what is behind the last good frame. */
+static int cut_tail(NrdLog *log, NrdSegment *active, int fd, const NrdIndexEnd *end, uint64_t size_bytes)
+{
+    nrd_counter_add(NRD_COUNTER_TORN_TAILS, 1);
+    nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, (int64_t)end->offset),
+             "torn tail of %" PRIu64 " bytes in segment %020" PRIu64 ": %s", size_bytes - end->pos,
+             nrd_segment_base(active), log->home.read_only ? "hidden" : "cut; it was never acknowledged");
+    if (log->home.read_only)
+        return 0;
+    int r = nrd_io->ftruncate(fd, (int64_t)end->pos);
+    /* A crash before this is over leaves the torn tail, or a part of it: the next open cuts it again. After it the
+     * next frame cannot be shadowed by what stood here. */
+    return r == 0 ? nrd_io->fsync(fd) : r;
+}
+
+/* Decides about the boundary and the tail; takes the index over. */
+static int settle_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *index, const NrdScanTail *tail,
+                         const NrdHwm *file)
+{
+    uint64_t size_bytes = nrd_segment_size_bytes(active);
+    uint64_t hwm = index->end.offset;
+    bool rotten = false;
+
+    if (file->clean && file->value < hwm) {
+        hwm = MAX(file->value, nrd_segment_base(active));
+    } else if (file->clean && file->value > hwm && tail->torn && file->value - hwm <= tail->max_n_lost) {
+        rotten = true;
+        hwm = file->value;
+        nrd_index_add_gap(index, size_bytes, hwm);
+        log->roll_needed = true;
+    }
+    if (tail->torn && !rotten) {
+        int r = cut_tail(log, active, fd, &index->end, size_bytes);
+        if (r < 0) {
+            nrd_index_free(index);
+            return r;
+        }
+        size_bytes = index->end.pos;
+    }
+    return nrd_log_adopt_active(log, active, fd, index, size_bytes, hwm);
+}
+
+static int recover_active(NrdLog *log, NrdSegment *active, const NrdHwm *file)
+{
+    NrdScanWant want = { -1, nrd_segment_base(active), nrd_segment_size_bytes(active), UINT64_MAX };
+    NrdScanTail tail;
+    NrdIndex *index = NULL;
+
+    int r = nrd_segment_pin(active, &want.fd);
+    if (r < 0)
+        return r;
+    if (!file->clean)
+        r = nrd_log_sync_and_drop(log, want.fd);
+    if (r == 0)
+        r = nrd_scan_segment(&want, &index, &tail);
+    if (r == 0 && file->clean && file->value < index->end.offset) {
+        /* A hidden tail: the next commit will expose it, so it has to be proven like one after a crash. */
+        nrd_index_free(index);
+        index = NULL;
+        r = nrd_log_sync_and_drop(log, want.fd);
+        if (r == 0)
+            r = nrd_scan_segment(&want, &index, &tail);
+    }
+    if (r == 0)
+        r = settle_active(log, active, want.fd, index, &tail, file);
+    nrd_segment_unpin(active);
+    return r;
+}
+
+/* The newest commit time seen: the floor of the next one, and it goes on where the last process stopped. */
+static void learn_newest(NrdLog *log)
+{
+    int64_t newest = 0;
+
+    for (guint i = 0; i < log->list->n; i++)
+        newest = MAX(newest, nrd_segment_end(log->list->items[i]).commit_ms);
+    __atomic_store_n(&log->newest_ms, newest, __ATOMIC_RELEASE);
+}
+
+int nrd_log_recover(NrdLog *log)
+{
+    GPtrArray *segments = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_segment_unref);
+    NrdHwm file;
+
+    int r = nrd_hwm_read(log->home.root_fd, log->hwm_path, &file);
+    if (r < 0)
+        r = complain(log, "hwm", r, NULL);
+    if (r == 0)
+        r = list_segments(log, segments);
+    for (guint i = 0; r == 0 && i + 1 < segments->len; i++)
+        nrd_segment_open_sealed(segments->pdata[i], nrd_segment_base(segments->pdata[i + 1]));
+    if (r == 0 && segments->len > 0) {
+        NrdSegment *active = segments->pdata[segments->len - 1];
+        r = recover_active(log, active, &file);
+        if (r < 0) {
+            char *path = nrd_segment_path(active);
+            r = complain(log, strrchr(path, '/') + 1, r, NULL);
+            g_free(path);
+        }
+        nrd_store(&log->oldest, nrd_segment_base(segments->pdata[0]));
+    }
+    if (r == 0) {
+        nrd_segment_list_unref(log->list);
+        log->list = nrd_segment_list_new((NrdSegment *const *)segments->pdata, segments->len);
+        learn_newest(log);
+    }
+    g_ptr_array_unref(segments);
+    return r;
+}

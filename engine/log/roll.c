@@ -1,0 +1,119 @@
+/* Starting segments: the first one, and the next one when the active is full. By the committer.
+ *
+ * Order: create the file, sync the folder, and only then seal the old one in memory. Everything in the old segment is
+ * committed, so synced, before. A crash after the creation leaves an empty newest segment, which the next open takes
+ * as the active one: the old one then ends where the new one begins, and nothing was written to it since. */
+#include "engine/log/log_private.h"
+
+#include "engine/io/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+/* Opens the file that an earlier attempt left; it has to be empty. */
+static int reuse_empty(NrdLog *log, const char *path)
+{
+    struct stat st;
+    int fd = nrd_io->open(log->home.root_fd, path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+    if (fd < 0)
+        return fd;
+    int r = nrd_io->fstat(fd, &st);
+    if (r == 0 && (!S_ISREG(st.st_mode) || st.st_size != 0))
+        r = -EEXIST;
+    if (r < 0) {
+        nrd_io_close(&fd);
+        return r;
+    }
+    return fd;
+}
+
+/* Creates the file of the segment that begins at base, durably. */
+static int create_file(NrdLog *log, const char *path)
+{
+    int fd = nrd_io->open(log->home.root_fd, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    if (fd == -EEXIST)
+        fd = reuse_empty(log, path);
+    if (fd < 0)
+        return fd;
+    nrd_io_close(&fd);
+    /* Before: a crash may lose the name, with nothing in it. After: whatever is written to the file can be found. */
+    return nrd_io_sync_dir(log->home.root_fd, log->home.dir);
+}
+
+static void install(NrdLog *log, NrdSegment *segment)
+{
+    NrdSegmentList *longer = nrd_segment_list_append(log->list, segment);
+
+    g_mutex_lock(&log->lock);
+    NrdSegmentList *old = log->list;
+    log->list = longer;
+    log->hwm_text = 0;
+    if (longer->n == 1)
+        nrd_store(&log->oldest, nrd_segment_base(segment));
+    g_mutex_unlock(&log->lock);
+    nrd_segment_list_unref(old);
+    log->hwm_pos = 0;
+    log->roll_needed = false;
+}
+
+static int start_segment(NrdLog *log, NrdSegment *old)
+{
+    uint64_t base = nrd_load(&log->next_offset);
+    NrdSegment *segment = nrd_segment_new(&log->home, base, 0);
+    char *path = nrd_segment_path(segment);
+
+    int r = create_file(log, path);
+    if (r == 0) {
+        nrd_segment_set_index(segment, nrd_index_new(base), 0);
+        if (old != NULL)
+            nrd_segment_seal(old, base);
+        install(log, segment);
+    }
+    g_free(path);
+    nrd_segment_unref(segment);
+    return r;
+}
+
+int nrd_log_roll_active(NrdLog *log)
+{
+    NrdSegment *active = nrd_log_active(log);
+
+    g_assert(nrd_load(&log->hwm) == nrd_load(&log->next_offset));
+    /* Until it succeeds nothing more is written to the old one: the new file may exist already, and then the old one
+     * would end at its base for the next open. */
+    log->roll_needed = true;
+    return start_segment(log, active);
+}
+
+int nrd_log_prepare_active(NrdLog *log)
+{
+    NrdSegment *active = nrd_log_active(log);
+
+    if (active == NULL)
+        return start_segment(log, NULL);
+    if (nrd_load(&log->hwm) != nrd_load(&log->next_offset))
+        return 0; /* a hidden tail must stay in the active segment */
+    g_mutex_lock(&log->lock);
+    uint64_t segment_bytes = log->settings.segment_bytes;
+    g_mutex_unlock(&log->lock);
+    NrdIndexEnd end = nrd_segment_end(active);
+    bool full = end.pos >= segment_bytes && end.offset > nrd_segment_base(active);
+    return full || log->roll_needed ? nrd_log_roll_active(log) : 0;
+}
+
+int nrd_log_roll(NrdLog *log)
+{
+    int r = nrd_log_check_writable(log);
+    if (r < 0)
+        return r;
+    NrdSegment *active = nrd_log_active(log);
+    if (active == NULL || nrd_segment_end(active).offset == nrd_segment_base(active))
+        return 0;
+    if (nrd_load(&log->hwm) != nrd_load(&log->next_offset))
+        return -EBUSY; /* what a failed commit would have to cut must lie in the active segment */
+    r = nrd_log_roll_active(log);
+    if (r < 0)
+        nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, (int64_t)nrd_load(&log->hwm)),
+                 "cannot roll %s: %s; trying again before the next write", log->home.dir, g_strerror(-r));
+    return r;
+}

@@ -1,0 +1,67 @@
+/* See segment_list.h. */
+#include "engine/log/segment_list.h"
+
+static NrdSegmentList *list_alloc(guint n)
+{
+    NrdSegmentList *list = g_malloc(sizeof *list + n * sizeof list->items[0]);
+    list->refs = 1;
+    list->n = n;
+    return list;
+}
+
+NrdSegmentList *nrd_segment_list_new(NrdSegment *const *items, guint n)
+{
+    NrdSegmentList *list = list_alloc(n);
+    for (guint i = 0; i < n; i++)
+        list->items[i] = nrd_segment_ref(items[i]);
+    return list;
+}
+
+NrdSegmentList *nrd_segment_list_ref(NrdSegmentList *list)
+{
+    g_atomic_int_inc(&list->refs);
+    return list;
+}
+
+void nrd_segment_list_unref(NrdSegmentList *list)
+{
+    if (list == NULL || !g_atomic_int_dec_and_test(&list->refs))
+        return;
+    for (guint i = 0; i < list->n; i++)
+        nrd_segment_unref(list->items[i]);
+    g_free(list);
+}
+
+NrdSegmentList *nrd_segment_list_append(const NrdSegmentList *list, NrdSegment *segment)
+{
+    NrdSegmentList *longer = list_alloc(list->n + 1);
+    for (guint i = 0; i < list->n; i++)
+        longer->items[i] = nrd_segment_ref(list->items[i]);
+    longer->items[list->n] = nrd_segment_ref(segment);
+    return longer;
+}
+
+NrdSegmentList *nrd_segment_list_drop(const NrdSegmentList *list, guint n_gone)
+{
+    g_assert(n_gone <= list->n);
+    return nrd_segment_list_new(list->items + n_gone, list->n - n_gone);
+}
+
+NrdSegment *nrd_segment_list_find(const NrdSegmentList *list, uint64_t offset)
+{
+    guint low = 0, high = list->n;
+
+    while (low < high) {
+        guint mid = low + (high - low) / 2;
+        if (nrd_segment_base(list->items[mid]) <= offset)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low > 0 ? list->items[low - 1] : NULL;
+}
+
+NrdSegment *nrd_segment_list_last(const NrdSegmentList *list)
+{
+    return list->n > 0 ? list->items[list->n - 1] : NULL;
+}

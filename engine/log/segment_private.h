@@ -1,0 +1,37 @@
+/* The inside of a segment, for segment.c and hot_set.c alone. */
+#ifndef NRD_LOG_SEGMENT_PRIVATE_H
+#define NRD_LOG_SEGMENT_PRIVATE_H
+
+#include "engine/log/segment.h"
+
+struct NrdSegment {
+    gint refs; /* atomic */
+    NrdSegmentHome *home;
+    uint64_t base;
+
+    /* guarded by the hot lock */
+    int fd;        /* -1: closed */
+    uint32_t pins; /* readers and the committer */
+    bool keep_fd;  /* unlinked: the descriptor is all there is */
+    bool drop_fd;  /* close at the last unpin */
+    bool in_lru;
+    GList lru; /* data is the segment */
+
+    GMutex load_lock; /* one load or repair at a time; held across I/O */
+
+    GMutex lock;
+    /* guarded by lock */
+    bool sealed;
+    bool end_known;   /* end holds text_bytes and commit_ms; else only pos and offset */
+    NrdIndex *index;  /* NULL: a cold sealed segment */
+    NrdIndexEnd end;  /* of the index, also while it is not loaded */
+    uint64_t version; /* of the index: changes when it is rebuilt */
+    uint64_t size_bytes;
+    GArray *known_gaps; /* uint64_t file positions of gaps that were counted; NULL: none */
+    bool read_failed;   /* logged; until a read succeeds */
+};
+
+/* Frees a cold sealed segment's index. The hot lock is held, nobody has it pinned. */
+void nrd_segment_release_index(NrdSegment *segment);
+
+#endif

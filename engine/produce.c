@@ -1,0 +1,422 @@
+/* Producers and group commit.
+ *
+ * Who wants a commit and finds nobody committing takes the committer role and commits on its own thread, without a
+ * hand-over; who arrives meanwhile leaves word (a sync waiter, flush_wanted) and is served by the next round of whoever
+ * has the role. A round takes what every producer of the partition holds: one frame, one fdatasync for all of them.
+ * A failed round gives each producer its records back, in front of what it has written since, before anybody is
+ * answered: so a retry lands one copy, in order. One round is under way at a time, so records of one producer never
+ * overtake each other. */
+#include "engine/engine_private.h"
+
+#include "engine/base/clock.h"
+
+#include <errno.h>
+
+#define NOW_BYTES (1 * NRD_MIB)
+#define NOW_RECORDS 1000
+#define FULL_BYTES (4 * NRD_MIB)
+#define SPARE_BYTES (64 * NRD_KIB) /* a committed batch up to this size is kept for the next one */
+#define RETRY_MS 1000              /* between background attempts while commits fail */
+
+struct NrdProducer {
+    NrdPartition *partition; /* holds a reference to its topic */
+    bool want_ranges;
+    /* guarded by the partition's produce lock */
+    GList link;
+    NrdRecordBatch *pending;
+    NrdRecordBatch *in_flight; /* what the round under way commits, or NULL */
+    NrdRecordBatch *spare;     /* empty */
+    int untold_errno;          /* failure of a background commit that nobody was told yet */
+    int failing_errno;         /* result of the last commit */
+    GString *ranges;
+};
+
+static void on_linger(void *user_data);
+
+void nrd_produce_init(NrdPartition *partition)
+{
+    pthread_mutex_init(&partition->produce_lock, NULL);
+    pthread_cond_init(&partition->role_free, NULL);
+    g_queue_init(&partition->producers);
+    partition->sync_waiters = g_array_new(FALSE, FALSE, sizeof(NrdSyncWaiter));
+    nrd_timer_init(&partition->linger_timer, on_linger, partition, true);
+}
+
+void nrd_produce_clear(NrdPartition *partition)
+{
+    g_assert(g_queue_is_empty(&partition->producers));
+    g_assert(partition->sync_waiters->len == 0);
+    g_array_unref(partition->sync_waiters);
+    pthread_cond_destroy(&partition->role_free);
+    pthread_mutex_destroy(&partition->produce_lock);
+}
+
+/* ---- a round ---- */
+
+typedef struct Round {
+    GPtrArray *producers; /* of NrdProducer*, those that had records */
+    GPtrArray *batches;   /* of NrdRecordBatch*, theirs, in the same order */
+    GArray *waiters;      /* of NrdSyncWaiter */
+    uint64_t *first;      /* offset of each batch's first record */
+    int error;
+} Round;
+
+/* Takes what every producer holds. Produce lock held. */
+static void round_begin_locked(NrdPartition *partition, Round *round)
+{
+    round->producers = g_ptr_array_new();
+    round->batches = g_ptr_array_new();
+    round->waiters = partition->sync_waiters;
+    partition->sync_waiters = g_array_new(FALSE, FALSE, sizeof(NrdSyncWaiter));
+    partition->flush_wanted = false;
+    partition->linger_armed = false;
+    for (GList *l = partition->producers.head; l; l = l->next) {
+        NrdProducer *producer = l->data;
+        if (producer->pending->n_records == 0)
+            continue;
+        producer->in_flight = producer->pending;
+        producer->pending = producer->spare ? g_steal_pointer(&producer->spare) : nrd_record_batch_new();
+        g_ptr_array_add(round->producers, producer);
+        g_ptr_array_add(round->batches, producer->in_flight);
+    }
+    round->first = g_new0(uint64_t, round->batches->len + 1);
+}
+
+static void round_commit(NrdPartition *partition, Round *round)
+{
+    round->error = 0;
+    if (round->batches->len == 0)
+        return;
+    round->error = nrd_partition_usable(partition);
+    if (round->error == 0)
+        round->error = nrd_log_commit(atomic_load(&partition->log), (NrdRecordBatch *const *)round->batches->pdata,
+                                      round->batches->len, round->first);
+    if (round->error == -ESHUTDOWN)
+        round->error = atomic_load(&partition->topic->deleted) ? -EIDRM : -ENODEV;
+}
+
+static void keep_spare_locked(NrdProducer *producer, NrdRecordBatch *batch)
+{
+    if (producer->spare || batch->bytes->len > SPARE_BYTES) {
+        nrd_record_batch_free(batch);
+        return;
+    }
+    nrd_record_batch_clear(batch);
+    producer->spare = batch;
+}
+
+static bool has_waiter(const Round *round, const NrdProducer *producer)
+{
+    for (guint i = 0; i < round->waiters->len; i++) {
+        if (g_array_index(round->waiters, NrdSyncWaiter, i).producer == producer)
+            return true;
+    }
+    return false;
+}
+
+static void producer_committed_locked(NrdProducer *producer, uint64_t first)
+{
+    NrdRecordBatch *batch = g_steal_pointer(&producer->in_flight);
+    if (producer->want_ranges)
+        g_string_append_printf(producer->ranges, "p%05u %" G_GUINT64_FORMAT " %" G_GUINT64_FORMAT "\n",
+                               producer->partition->number, first, first + batch->n_records - 1);
+    producer->untold_errno = 0;
+    producer->failing_errno = 0;
+    keep_spare_locked(producer, batch);
+}
+
+static void producer_failed_locked(NrdProducer *producer, const Round *round)
+{
+    NrdRecordBatch *batch = g_steal_pointer(&producer->in_flight);
+    nrd_record_batch_prepend(producer->pending, batch);
+    nrd_record_batch_free(batch);
+    producer->failing_errno = round->error;
+    producer->untold_errno = has_waiter(round, producer) ? 0 : round->error;
+}
+
+static void arm_linger_locked(NrdPartition *partition, int64_t delay_ms)
+{
+    if (partition->linger_armed || atomic_load(&partition->closed))
+        return;
+    partition->linger_armed = true;
+    nrd_timer_set_earlier(partition->topic->engine->timers, &partition->linger_timer, nrd_clock_mono_ms() + delay_ms);
+}
+
+static void round_end_locked(NrdPartition *partition, Round *round)
+{
+    for (guint i = 0; i < round->producers->len; i++) {
+        NrdProducer *producer = round->producers->pdata[i];
+        if (round->error == 0)
+            producer_committed_locked(producer, round->first[i]);
+        else
+            producer_failed_locked(producer, round);
+    }
+    if (round->error < 0)
+        arm_linger_locked(partition, RETRY_MS);
+    /* A waiter's own records were in the round, or it had none: then there is nothing that could have failed. */
+    for (guint i = 0; i < round->waiters->len; i++) {
+        NrdSyncWaiter *waiter = &g_array_index(round->waiters, NrdSyncWaiter, i);
+        if (round->error < 0 && !g_ptr_array_find(round->producers, waiter->producer, NULL))
+            waiter->producer = NULL;
+    }
+}
+
+/* Answers. No lock held; a producer may be gone after its waiter was called. */
+static void round_answer(Round *round)
+{
+    for (guint i = 0; i < round->waiters->len; i++) {
+        NrdSyncWaiter *waiter = &g_array_index(round->waiters, NrdSyncWaiter, i);
+        waiter->done(waiter->user_data, waiter->producer ? round->error : 0);
+    }
+    g_ptr_array_unref(round->producers);
+    g_ptr_array_unref(round->batches);
+    g_array_unref(round->waiters);
+    g_free(round->first);
+}
+
+/* One round, entered and left with the produce lock held. Returns its error. */
+static int run_round_locked(NrdPartition *partition)
+{
+    Round round;
+    round_begin_locked(partition, &round);
+    pthread_mutex_unlock(&partition->produce_lock);
+    round_commit(partition, &round);
+    pthread_mutex_lock(&partition->produce_lock);
+    round_end_locked(partition, &round);
+    pthread_mutex_unlock(&partition->produce_lock);
+    int error = round.error;
+    bool committed = error == 0 && round.batches->len > 0;
+    round_answer(&round);
+    if (committed)
+        nrd_consume_wake(partition);
+    pthread_mutex_lock(&partition->produce_lock);
+    return error;
+}
+
+/* The caller has the role: commits until nobody wants anything, then gives it up. Produce lock held, and released. */
+static void run_rounds_and_unlock(NrdPartition *partition)
+{
+    while (partition->flush_wanted || partition->sync_waiters->len > 0)
+        (void)run_round_locked(partition); /* each result has gone to those it concerns */
+    partition->committing = false;
+    pthread_cond_signal(&partition->role_free);
+    pthread_mutex_unlock(&partition->produce_lock);
+}
+
+/* ---- the role, for who does not commit ---- */
+
+void nrd_produce_enter(NrdPartition *partition)
+{
+    pthread_mutex_lock(&partition->produce_lock);
+    while (partition->committing)
+        pthread_cond_wait(&partition->role_free, &partition->produce_lock);
+    partition->committing = true;
+    pthread_mutex_unlock(&partition->produce_lock);
+}
+
+void nrd_produce_leave(NrdPartition *partition)
+{
+    pthread_mutex_lock(&partition->produce_lock);
+    run_rounds_and_unlock(partition);
+}
+
+void nrd_produce_flush_all(NrdPartition *partition)
+{
+    nrd_produce_enter(partition);
+    pthread_mutex_lock(&partition->produce_lock);
+    partition->flush_wanted = true;
+    run_rounds_and_unlock(partition);
+}
+
+void nrd_produce_fail_waiters(NrdPartition *partition, int error)
+{
+    nrd_timer_drain(partition->topic->engine->timers, &partition->linger_timer);
+    pthread_mutex_lock(&partition->produce_lock);
+    g_assert(partition->committing);
+    GArray *waiters = partition->sync_waiters;
+    partition->sync_waiters = g_array_new(FALSE, FALSE, sizeof(NrdSyncWaiter));
+    pthread_mutex_unlock(&partition->produce_lock);
+    for (guint i = 0; i < waiters->len; i++) {
+        NrdSyncWaiter *waiter = &g_array_index(waiters, NrdSyncWaiter, i);
+        waiter->done(waiter->user_data, error);
+    }
+    g_array_unref(waiters);
+}
+
+static void on_linger(void *user_data)
+{
+    NrdPartition *partition = user_data;
+    pthread_mutex_lock(&partition->produce_lock);
+    partition->linger_armed = false;
+    partition->flush_wanted = true;
+    if (partition->committing) {
+        pthread_mutex_unlock(&partition->produce_lock);
+        return;
+    }
+    partition->committing = true;
+    run_rounds_and_unlock(partition);
+}
+
+/* ---- producers ---- */
+
+int nrd_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer **ret_producer)
+{
+    if (partition->topic->engine->read_only)
+        return -EROFS;
+    int rc = nrd_partition_usable(partition);
+    if (rc < 0)
+        return rc;
+    NrdProducer *producer = g_new0(NrdProducer, 1);
+    producer->partition = partition;
+    producer->want_ranges = want_ranges;
+    producer->link.data = producer;
+    producer->pending = nrd_record_batch_new();
+    producer->ranges = want_ranges ? g_string_new(NULL) : NULL;
+    nrd_topic_ref(partition->topic);
+    pthread_mutex_lock(&partition->produce_lock);
+    g_queue_push_tail_link(&partition->producers, &producer->link);
+    pthread_mutex_unlock(&partition->produce_lock);
+    *ret_producer = producer;
+    return 0;
+}
+
+int nrd_producer_check(NrdProducer *producer)
+{
+    NrdPartition *partition = producer->partition;
+    int rc = nrd_partition_usable(partition);
+    if (rc < 0)
+        return rc;
+    rc = nrd_log_check(atomic_load(&partition->log));
+    pthread_mutex_lock(&partition->produce_lock);
+    if (rc == 0)
+        rc = producer->untold_errno;
+    if (rc == 0 && producer->pending->bytes->len >= NOW_BYTES)
+        rc = producer->failing_errno;
+    producer->untold_errno = 0;
+    pthread_mutex_unlock(&partition->produce_lock);
+    return rc;
+}
+
+void nrd_producer_add(NrdProducer *producer, const void *key, size_t key_size, const void *payload, size_t payload_size)
+{
+    pthread_mutex_lock(&producer->partition->produce_lock);
+    nrd_record_batch_add(producer->pending, key, key_size, payload, payload_size);
+    pthread_mutex_unlock(&producer->partition->produce_lock);
+}
+
+static int64_t linger_ms(NrdPartition *partition)
+{
+    NrdTopic *topic = partition->topic;
+    pthread_mutex_lock(&topic->lock);
+    int64_t ms = topic->record->config.linger_ms;
+    pthread_mutex_unlock(&topic->lock);
+    return ms;
+}
+
+NrdUrgency nrd_producer_wrote(NrdProducer *producer)
+{
+    NrdPartition *partition = producer->partition;
+    NrdUrgency urgency = NRD_URGENCY_LATER;
+    pthread_mutex_lock(&partition->produce_lock);
+    const NrdRecordBatch *pending = producer->pending;
+    if (pending->bytes->len >= FULL_BYTES)
+        urgency = NRD_URGENCY_FULL;
+    else if (pending->bytes->len >= NOW_BYTES || pending->n_records >= NOW_RECORDS)
+        urgency = NRD_URGENCY_NOW;
+    else if (pending->n_records > 0)
+        arm_linger_locked(partition, linger_ms(partition));
+    pthread_mutex_unlock(&partition->produce_lock);
+    return urgency;
+}
+
+void nrd_producer_flush(NrdProducer *producer)
+{
+    nrd_timer_clear(producer->partition->topic->engine->timers, &producer->partition->linger_timer);
+    on_linger(producer->partition);
+}
+
+void nrd_producer_sync(NrdProducer *producer, NrdDoneFn done, void *user_data)
+{
+    NrdPartition *partition = producer->partition;
+    int rc = nrd_partition_usable(partition);
+    if (rc < 0) {
+        done(user_data, rc);
+        return;
+    }
+    NrdSyncWaiter waiter = { producer, done, user_data };
+    pthread_mutex_lock(&partition->produce_lock);
+    if (atomic_load(&partition->closed)) {
+        /* Closed between the look above and here: nobody would come for the waiter any more. */
+        pthread_mutex_unlock(&partition->produce_lock);
+        done(user_data, atomic_load(&partition->topic->deleted) ? -EIDRM : -ENODEV);
+        return;
+    }
+    g_array_append_val(partition->sync_waiters, waiter);
+    if (partition->committing) {
+        pthread_mutex_unlock(&partition->produce_lock);
+        return;
+    }
+    partition->committing = true;
+    run_rounds_and_unlock(partition);
+}
+
+size_t nrd_producer_read_ranges(NrdProducer *producer, char *buf, size_t size)
+{
+    if (!producer->ranges)
+        return 0;
+    pthread_mutex_lock(&producer->partition->produce_lock);
+    size_t n = MIN(size, producer->ranges->len);
+    memcpy(buf, producer->ranges->str, n);
+    g_string_erase(producer->ranges, 0, (gssize)n);
+    pthread_mutex_unlock(&producer->partition->produce_lock);
+    return n;
+}
+
+/* ---- closing ---- */
+
+typedef struct Closing {
+    NrdProducer *producer;
+    NrdDoneFn done;
+    void *user_data;
+} Closing;
+
+static void producer_free(NrdProducer *producer)
+{
+    NrdPartition *partition = producer->partition;
+    pthread_mutex_lock(&partition->produce_lock);
+    g_queue_unlink(&partition->producers, &producer->link);
+    pthread_mutex_unlock(&partition->produce_lock);
+    nrd_record_batch_free(producer->pending);
+    nrd_record_batch_free(producer->spare);
+    if (producer->ranges)
+        g_string_free(producer->ranges, TRUE);
+    g_free(producer);
+    nrd_topic_unref(partition->topic);
+}
+
+static void on_closed(void *user_data, int error)
+{
+    Closing *closing = user_data;
+    NrdProducer *producer = closing->producer;
+    if (error < 0 && producer->pending->n_records > 0)
+        nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(producer->partition),
+                 "the last commit of a closed producer failed: %s; %u records dropped, as its close reported",
+                 g_strerror(-error), producer->pending->n_records);
+    producer_free(producer);
+    if (closing->done)
+        closing->done(closing->user_data, error);
+    g_free(closing);
+}
+
+void nrd_producer_close(NrdProducer *producer, NrdDoneFn done, void *user_data)
+{
+    Closing *closing = g_new(Closing, 1);
+    *closing = (Closing){ producer, done, user_data };
+    pthread_mutex_lock(&producer->partition->produce_lock);
+    bool empty = producer->pending->n_records == 0 && !producer->in_flight;
+    pthread_mutex_unlock(&producer->partition->produce_lock);
+    if (empty)
+        on_closed(closing, 0);
+    else
+        nrd_producer_sync(producer, on_closed, closing);
+}

@@ -1,0 +1,447 @@
+/* Topics: their life (create, open, remove, delete), settings, attributes, and the handles that hold them. */
+#include "engine/engine_private.h"
+
+#include "engine/base/clock.h"
+#include "engine/meta/incarnation.h"
+
+#include <errno.h>
+
+#define RELEASE_WAIT_MS 200 /* how long a removal waits for handles that are being released */
+
+static NrdPlace place_of(const NrdTopic *topic)
+{
+    return (NrdPlace){ topic->name, NRD_NO_PARTITION, NRD_NO_OFFSET };
+}
+
+NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *record, char *fault)
+{
+    NrdTopic *topic = g_new0(NrdTopic, 1);
+    topic->refs = 1;
+    topic->engine = engine;
+    topic->name = g_strdup(name);
+    topic->opened_ms = nrd_clock_wall_ms();
+    topic->record = record;
+    topic->fault = fault;
+    if (record)
+        g_strlcpy(topic->id, record->id, sizeof topic->id);
+    topic->partitions = g_ptr_array_new();
+    pthread_mutex_init(&topic->guard, NULL);
+    pthread_mutex_init(&topic->lock, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&topic->released, &attr);
+    pthread_condattr_destroy(&attr);
+    return topic;
+}
+
+NrdTopic *nrd_topic_ref(NrdTopic *topic)
+{
+    g_atomic_int_inc(&topic->refs);
+    return topic;
+}
+
+void nrd_topic_unref(NrdTopic *topic)
+{
+    if (!topic || !g_atomic_int_dec_and_test(&topic->refs))
+        return;
+    for (guint i = 0; i < topic->partitions->len; i++)
+        nrd_partition_free(topic->partitions->pdata[i]);
+    g_ptr_array_unref(topic->partitions);
+    nrd_topic_record_free(topic->record);
+    pthread_cond_destroy(&topic->released);
+    pthread_mutex_destroy(&topic->lock);
+    pthread_mutex_destroy(&topic->guard);
+    g_free(topic->fault);
+    g_free(topic->name);
+    g_free(topic);
+}
+
+/* ---- opening and closing ---- */
+
+static void set_fault(NrdTopic *topic, const char *why)
+{
+    nrd_diag(NRD_LEVEL_ERROR, place_of(topic), "the topic is out of service: %s", why);
+    pthread_mutex_lock(&topic->lock);
+    g_free(topic->fault);
+    topic->fault = g_strdup(why);
+    pthread_mutex_unlock(&topic->lock);
+}
+
+/* Opens partitions up to n. One that fails stays, out of service, alone. Topic guard held (or nobody knows the topic). */
+static void open_partitions(NrdTopic *topic, const NrdTopicConfig *config)
+{
+    for (uint32_t number = topic->partitions->len; number < (uint32_t)config->partitions; number++) {
+        NrdPartition *partition = nrd_partition_new(topic, number);
+        (void)!nrd_partition_open(partition, config); /* it has said why, and answers -EIO */
+        pthread_mutex_lock(&topic->lock);
+        g_ptr_array_add(topic->partitions, partition);
+        pthread_mutex_unlock(&topic->lock);
+    }
+}
+
+int nrd_topic_open(NrdTopic *topic)
+{
+    NrdEngine *engine = topic->engine;
+    g_autofree char *why = NULL;
+    NrdClaim claim = NRD_CLAIM_MATCH;
+    /* The consumer state of a quarantined incarnation is not in memory yet: its partitions are opened after the claim. */
+    int rc = engine->read_only
+                 ? nrd_incarnation_verify(engine->root_fd, topic->name, topic->id, &why)
+                 : nrd_incarnation_claim(engine->root_fd, topic->name, topic->id, NULL, NULL, &claim, &why);
+    if (rc < 0) {
+        g_autofree char *plain = why ? NULL : g_strdup_printf("its folder could not be opened: %s", g_strerror(-rc));
+        set_fault(topic, why ? why : plain);
+        return rc;
+    }
+    open_partitions(topic, &topic->record->config);
+    return 0;
+}
+
+int nrd_topic_close(NrdTopic *topic, bool commit)
+{
+    int first_error = 0;
+    pthread_mutex_lock(&topic->guard);
+    for (guint i = 0; i < topic->partitions->len; i++) {
+        NrdPartition *partition = topic->partitions->pdata[i];
+        if (commit)
+            nrd_produce_flush_all(partition);
+        int rc = nrd_partition_close(partition);
+        if (rc < 0 && first_error == 0)
+            first_error = rc;
+    }
+    pthread_mutex_unlock(&topic->guard);
+    return first_error;
+}
+
+void nrd_topic_interrupt(NrdTopic *topic)
+{
+    for (uint32_t i = 0; i < nrd_topic_n_partitions(topic); i++)
+        nrd_consume_interrupt(nrd_topic_partition(topic, i), nrd_topic_deleted(topic) ? -EIDRM : -ENODEV);
+}
+
+/* ---- removing ---- */
+
+static bool retains_records(NrdTopic *topic)
+{
+    for (guint i = 0; i < topic->partitions->len; i++) {
+        NrdPartitionInfo info;
+        nrd_partition_info(topic->partitions->pdata[i], &info);
+        bool retains = info.fault || info.next_offset > info.oldest_offset;
+        nrd_partition_info_clear(&info);
+        if (retains)
+            return true;
+    }
+    return false;
+}
+
+/* Marks the topic deleted unless handles are open, so that none can be opened any more. */
+static int mark_unless_held(NrdTopic *topic)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += RELEASE_WAIT_MS * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&topic->lock);
+    int rc = 0;
+    while (topic->n_holds > 0 && rc == 0)
+        rc = pthread_cond_timedwait(&topic->released, &topic->lock, &until);
+    rc = topic->n_holds > 0 ? -EBUSY : 0;
+    if (rc == 0 && atomic_exchange(&topic->deleted, true))
+        rc = -EIDRM;
+    pthread_mutex_unlock(&topic->lock);
+    return rc;
+}
+
+static void forget(NrdTopic *topic)
+{
+    NrdEngine *engine = topic->engine;
+    pthread_mutex_lock(&engine->topics_lock);
+    bool known = g_hash_table_lookup(engine->topics, topic->name) == topic;
+    if (known)
+        g_hash_table_steal(engine->topics, topic->name);
+    pthread_mutex_unlock(&engine->topics_lock);
+    if (known)
+        nrd_topic_unref(topic);
+}
+
+/* After the record is durably gone: nothing of the topic is served any more, whatever fails from here on. What a crash
+ * leaves of the folder the next start sweeps. Engine admin held. */
+static void bury(NrdTopic *topic)
+{
+    nrd_topic_ref(topic);
+    forget(topic);
+    (void)!nrd_topic_close(topic, false);
+    int rc = nrd_incarnation_purge(topic->engine->root_fd, topic->name, topic->id);
+    if (rc < 0)
+        nrd_diag(NRD_LEVEL_ERROR, place_of(topic),
+                 "the topic is deleted, but its files could not be removed: %s; the next start tries again",
+                 g_strerror(-rc));
+    else
+        nrd_diag(NRD_LEVEL_NOTICE, place_of(topic), "deleted incarnation %s", topic->id);
+    nrd_topic_unref(topic);
+}
+
+static int remove_admin_held(NrdTopic *topic)
+{
+    if (nrd_topic_deleted(topic))
+        return -ENOENT;
+    g_autofree char *fault = nrd_topic_fault(topic);
+    if (fault)
+        return -EIO;
+    if (retains_records(topic))
+        return -ENOTEMPTY;
+    int rc = mark_unless_held(topic);
+    if (rc < 0)
+        return rc;
+    /* Nobody can produce any more; somebody may have, between the look above and the mark. */
+    rc = retains_records(topic) ? -ENOTEMPTY : nrd_metastore_remove(topic->engine->meta, topic->name, topic->id);
+    if (rc < 0) {
+        atomic_store(&topic->deleted, false);
+        return rc;
+    }
+    bury(topic);
+    return 0;
+}
+
+int nrd_topic_remove(NrdTopic *topic)
+{
+    NrdEngine *engine = topic->engine;
+    if (engine->read_only)
+        return -EROFS;
+    pthread_mutex_lock(&engine->admin);
+    int rc = remove_admin_held(topic);
+    pthread_mutex_unlock(&engine->admin);
+    return rc;
+}
+
+int nrd_topic_delete(NrdTopic *topic, const char *id)
+{
+    NrdEngine *engine = topic->engine;
+    if (engine->read_only)
+        return -EROFS;
+    if (topic->id[0] == '\0' || strcmp(id, topic->id) != 0)
+        return -EINVAL;
+    pthread_mutex_lock(&engine->admin);
+    int rc = nrd_topic_deleted(topic) ? -EIDRM : nrd_metastore_remove(engine->meta, topic->name, topic->id);
+    if (rc == 0) {
+        atomic_store(&topic->deleted, true);
+        bury(topic);
+    }
+    pthread_mutex_unlock(&engine->admin);
+    return rc;
+}
+
+int nrd_topic_hold(NrdTopic *topic)
+{
+    pthread_mutex_lock(&topic->lock);
+    int rc = atomic_load(&topic->deleted) ? -EIDRM : 0;
+    if (rc == 0)
+        topic->n_holds++;
+    pthread_mutex_unlock(&topic->lock);
+    return rc;
+}
+
+void nrd_topic_release(NrdTopic *topic)
+{
+    pthread_mutex_lock(&topic->lock);
+    g_assert(topic->n_holds > 0);
+    if (--topic->n_holds == 0)
+        pthread_cond_signal(&topic->released);
+    pthread_mutex_unlock(&topic->lock);
+}
+
+/* ---- what it is ---- */
+
+const char *nrd_topic_name(const NrdTopic *topic)
+{
+    return topic->name;
+}
+
+const char *nrd_topic_incarnation(const NrdTopic *topic)
+{
+    return topic->id;
+}
+
+bool nrd_topic_deleted(NrdTopic *topic)
+{
+    return atomic_load(&topic->deleted);
+}
+
+char *nrd_topic_fault(NrdTopic *topic)
+{
+    pthread_mutex_lock(&topic->lock);
+    char *fault = g_strdup(topic->fault);
+    pthread_mutex_unlock(&topic->lock);
+    return fault;
+}
+
+uint32_t nrd_topic_n_partitions(NrdTopic *topic)
+{
+    pthread_mutex_lock(&topic->lock);
+    uint32_t n = topic->partitions->len;
+    pthread_mutex_unlock(&topic->lock);
+    return n;
+}
+
+NrdPartition *nrd_topic_partition(NrdTopic *topic, uint32_t number)
+{
+    pthread_mutex_lock(&topic->lock);
+    NrdPartition *partition = number < topic->partitions->len ? topic->partitions->pdata[number] : NULL;
+    pthread_mutex_unlock(&topic->lock);
+    return partition;
+}
+
+int64_t nrd_topic_created_ms(NrdTopic *topic)
+{
+    return topic->opened_ms;
+}
+
+/* ---- changing the record ---- */
+
+/* Puts next (taken over) in the place of the record, durably. Topic guard held. */
+static int replace_record(NrdTopic *topic, NrdTopicRecord *next)
+{
+    int rc = nrd_metastore_update(topic->engine->meta, next);
+    if (rc < 0) {
+        nrd_diag(NRD_LEVEL_ERROR, place_of(topic), "the topic record could not be written: %s", g_strerror(-rc));
+        nrd_topic_record_free(next);
+        return rc;
+    }
+    pthread_mutex_lock(&topic->lock);
+    NrdTopicRecord *old = topic->record;
+    topic->record = next;
+    pthread_mutex_unlock(&topic->lock);
+    nrd_topic_record_free(old);
+    return 0;
+}
+
+/* A copy of the record to change, or why it cannot be changed. */
+static int copy_record(NrdTopic *topic, NrdTopicRecord **ret_record)
+{
+    if (topic->engine->read_only)
+        return -EROFS;
+    pthread_mutex_lock(&topic->lock);
+    int rc = atomic_load(&topic->deleted) ? -EIDRM : topic->record ? 0 : -EIO;
+    if (rc == 0)
+        *ret_record = nrd_topic_record_copy(topic->record);
+    pthread_mutex_unlock(&topic->lock);
+    return rc;
+}
+
+void nrd_topic_get_attr(NrdTopic *topic, const char *path, uint32_t base_mode, NrdAttr *ret_attr)
+{
+    NrdAttr attr = { 0, 0, base_mode & 0500 };
+    pthread_mutex_lock(&topic->lock);
+    const NrdTopicRecord *record = topic->record;
+    if (record) {
+        const NrdFileAttr *own = g_hash_table_lookup(record->file_attrs, path);
+        bool is_topic = path[0] == '\0' || base_mode == 0777;
+        attr =
+            (NrdAttr){ record->attr.uid, record->attr.gid, is_topic ? record->attr.mode : base_mode & ~record->umask };
+        if (own && path[0] != '\0')
+            attr = (NrdAttr){ own->uid, own->gid, own->mode };
+    }
+    pthread_mutex_unlock(&topic->lock);
+    *ret_attr = attr;
+}
+
+int nrd_topic_set_attr(NrdTopic *topic, const char *path, const NrdAttr *attr)
+{
+    NrdTopicRecord *next = NULL;
+    pthread_mutex_lock(&topic->guard);
+    int rc = copy_record(topic, &next);
+    if (rc == 0) {
+        NrdFileAttr file_attr = { attr->uid, attr->gid, attr->mode };
+        if (path[0] == '\0')
+            next->attr = file_attr;
+        else
+            g_hash_table_replace(next->file_attrs, g_strdup(path), g_memdup2(&file_attr, sizeof file_attr));
+        rc = replace_record(topic, next);
+    }
+    pthread_mutex_unlock(&topic->guard);
+    return rc;
+}
+
+/* ---- settings ---- */
+
+const char *const *nrd_config_keys(void)
+{
+    return nrd_topic_config_keys();
+}
+
+char *nrd_topic_config_value(NrdTopic *topic, const char *key)
+{
+    pthread_mutex_lock(&topic->lock);
+    char *value = topic->record ? nrd_topic_config_get(&topic->record->config, key) : NULL;
+    pthread_mutex_unlock(&topic->lock);
+    return value;
+}
+
+char *nrd_topic_config_lines(NrdTopic *topic)
+{
+    pthread_mutex_lock(&topic->lock);
+    char *text = topic->record ? nrd_topic_config_text(&topic->record->config) : g_strdup("");
+    pthread_mutex_unlock(&topic->lock);
+    return text;
+}
+
+static int apply_lines(NrdTopic *topic, NrdTopicRecord *next, const char *text, size_t size)
+{
+    g_autofree char *why = NULL;
+    int64_t partitions = next->config.partitions;
+    int rc = nrd_topic_config_apply(&next->config, text, size, &why);
+    if (rc == 0 && next->config.partitions < partitions) {
+        why = g_strdup_printf("partitions can only grow, from %" G_GINT64_FORMAT " up", partitions);
+        rc = -EINVAL;
+    }
+    if (rc < 0)
+        nrd_diag(NRD_LEVEL_WARNING, place_of(topic), "config refused: %s; nothing was changed",
+                 why ? why : g_strerror(-rc));
+    return rc;
+}
+
+/* Brings what is in memory in line with the record. Topic guard held. */
+static void put_in_force(NrdTopic *topic)
+{
+    const NrdTopicConfig config = topic->record->config; /* only changed under the guard */
+    for (guint i = 0; i < topic->partitions->len; i++)
+        nrd_partition_configure(topic->partitions->pdata[i], &config);
+    open_partitions(topic, &config);
+}
+
+int nrd_topic_config_write(NrdTopic *topic, const char *text, size_t size)
+{
+    NrdTopicRecord *next = NULL;
+    pthread_mutex_lock(&topic->guard);
+    int rc = copy_record(topic, &next);
+    if (rc == 0) {
+        rc = apply_lines(topic, next, text, size);
+        if (rc == 0)
+            rc = replace_record(topic, next);
+        else
+            nrd_topic_record_free(next);
+    }
+    /* A topic whose folder could not be claimed keeps its partitions closed. */
+    if (rc == 0 && !topic->fault)
+        put_in_force(topic);
+    pthread_mutex_unlock(&topic->guard);
+    return rc;
+}
+
+int64_t nrd_topic_max_record_bytes(NrdTopic *topic)
+{
+    pthread_mutex_lock(&topic->lock);
+    int64_t bytes = topic->record ? topic->record->config.max_record_bytes : 0;
+    pthread_mutex_unlock(&topic->lock);
+    return bytes;
+}
+
+int64_t nrd_topic_consume_wait_ms(NrdTopic *topic)
+{
+    pthread_mutex_lock(&topic->lock);
+    int64_t ms = topic->record ? topic->record->config.consume_wait_ms : 0;
+    pthread_mutex_unlock(&topic->lock);
+    return ms;
+}

@@ -1,0 +1,88 @@
+/* `ack`: lines `[ack|nack|extend] <receipt>` from whoever has the receipt. See lines.h for lines without newline. state
+ * is an NrdLines, guarded by the handle's lock. */
+#include "fs/lines.h"
+#include "fs/stream.h"
+
+#include <errno.h>
+
+static int ack_open(NrdHandle *handle)
+{
+    handle->state = g_new0(NrdLines, 1);
+    return 0;
+}
+
+static void ack_destroy(NrdHandle *handle)
+{
+    g_free(handle->state);
+}
+
+static void ack_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags)
+{
+    nrd_reply_empty(req);
+}
+
+static int run_line(void *user_data, const char *line, size_t size)
+{
+    NrdHandle *handle = user_data;
+    NrdVerb verb = NRD_VERB_ACK;
+    const char *receipt = line;
+    size_t receipt_size = size;
+    if (nrd_word_match(line, size, "nack", &receipt, &receipt_size))
+        verb = NRD_VERB_NACK;
+    else if (nrd_word_match(line, size, "extend", &receipt, &receipt_size))
+        verb = NRD_VERB_EXTEND;
+    else
+        nrd_word_match(line, size, "ack", &receipt, &receipt_size);
+
+    uint32_t partition;
+    uint64_t offset, nonce;
+    int error = nrd_receipt_read(receipt, receipt_size, &partition, &offset, &nonce);
+    if (error < 0)
+        return -EINVAL;
+    if (partition != nrd_partition_number(handle->partition))
+        return -EINVAL;
+    return nrd_partition_settle(handle->partition, verb, offset, nonce);
+}
+
+/* Works on a copy of the state: see consume_write. */
+static int feed(NrdHandle *handle, const char *buf, size_t size, size_t *ret_taken)
+{
+    g_mutex_lock(&handle->lock);
+    NrdLines lines = *(NrdLines *)handle->state;
+    g_mutex_unlock(&handle->lock);
+    int error = buf ? nrd_lines_feed(&lines, buf, size, run_line, handle, ret_taken)
+                    : nrd_lines_flush(&lines, run_line, handle);
+    g_mutex_lock(&handle->lock);
+    *(NrdLines *)handle->state = lines;
+    g_mutex_unlock(&handle->lock);
+    return error;
+}
+
+static void ack_write(NrdHandle *handle, fuse_req_t req, const char *buf, size_t size, int flags)
+{
+    size_t taken;
+    int error = feed(handle, buf, size, &taken);
+    if (error < 0)
+        nrd_reply_error(req, error);
+    else
+        fuse_reply_write(req, taken);
+}
+
+static void ack_flush(NrdHandle *handle, fuse_req_t req)
+{
+    nrd_reply_error(req, feed(handle, NULL, 0, NULL));
+}
+
+static void ack_fsync(NrdHandle *handle, fuse_req_t req)
+{
+    nrd_stream_reply_synced(handle, req, feed(handle, NULL, 0, NULL));
+}
+
+const NrdFileOps nrd_ack_ops = {
+    .open = ack_open,
+    .read = ack_read,
+    .write = ack_write,
+    .flush = ack_flush,
+    .fsync = ack_fsync,
+    .destroy = ack_destroy,
+};

@@ -1,0 +1,147 @@
+/* getattr and setattr: owner and modes from the topic's record, times from the last commit. */
+#include "fs/node.h"
+
+#include <errno.h>
+
+/* How long the kernel may rely on attributes that change with chmod only, which it sees itself. */
+#define STEADY_SECONDS 1.0
+
+double nrd_node_attr_timeout(const NrdNode *node)
+{
+    return node->info->steady ? STEADY_SECONDS : 0.0;
+}
+
+/* The key of the node's owner and mode in the topic's record. */
+static char *attr_path(const NrdNode *node)
+{
+    if (!node->info->path)
+        return NULL;
+    if (!node->partition)
+        return g_strdup(node->info->path);
+    return g_strdup_printf("p%05u%s", nrd_partition_number(node->partition), node->info->path);
+}
+
+static void fill_owner(const NrdNode *node, struct stat *st)
+{
+    const NrdFsOptions *options = &node->fs->options;
+    st->st_mode = node->info->mode;
+    st->st_uid = options->uid;
+    st->st_gid = options->gid;
+    if (!node->topic) {
+        st->st_mode &= ~(mode_t)options->umask;
+        return;
+    }
+    NrdAttr attr;
+    char *path = attr_path(node);
+    nrd_topic_get_attr(node->topic, path ? path : "", st->st_mode & 07777, &attr);
+    st->st_uid = attr.uid;
+    st->st_gid = attr.gid;
+    if (path) /* a symlink has none: its owner is the topic's, its mode means nothing */
+        st->st_mode = (st->st_mode & S_IFMT) | (attr.mode & 07777);
+    g_free(path);
+}
+
+static void fill_time(const NrdNode *node, struct stat *st)
+{
+    int64_t ms = 0;
+    if (node->partition) {
+        NrdPartitionInfo info;
+        nrd_partition_info(node->partition, &info);
+        ms = info.last_commit_ms;
+        nrd_partition_info_clear(&info);
+    }
+    if (ms == 0 && node->topic)
+        ms = nrd_topic_created_ms(node->topic);
+    if (ms == 0)
+        ms = node->fs->mounted_ms;
+    st->st_mtim = (struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+    st->st_atim = st->st_ctim = st->st_mtim;
+}
+
+static nlink_t count_links(const NrdNode *node)
+{
+    switch (node->info->kind) {
+    case NRD_KIND_ROOT:
+        return 3;
+    case NRD_KIND_TOPICS: {
+        GPtrArray *names = nrd_engine_topic_names(node->fs->engine);
+        nlink_t n = 2 + names->len;
+        g_ptr_array_unref(names);
+        return n;
+    }
+    case NRD_KIND_TOPIC:
+        return 2 + nrd_topic_n_partitions(node->topic);
+    default:
+        return S_ISDIR(node->info->mode) ? 2 : 1;
+    }
+}
+
+void nrd_node_stat(NrdNode *node, struct stat *ret_st)
+{
+    struct stat st = { .st_ino = node->ino, .st_blksize = 65536, .st_nlink = count_links(node) };
+    fill_owner(node, &st);
+    fill_time(node, &st);
+    if (node->info->link)
+        st.st_size = (off_t)strlen(node->info->link);
+    else if (node->info->ops && node->info->ops->size)
+        st.st_size = (off_t)node->info->ops->size(node);
+    st.st_blocks = (st.st_size + 511) / 512;
+    *ret_st = st;
+}
+
+void nrd_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
+    if (!node) {
+        fuse_reply_err(req, ESTALE);
+        return;
+    }
+    struct stat st;
+    nrd_node_stat(node, &st);
+    fuse_reply_attr(req, &st, nrd_node_attr_timeout(node));
+}
+
+/* The kernel has checked that the caller may. */
+static int set_owner_and_mode(NrdNode *node, const struct stat *wanted, int to_set)
+{
+    char *path = attr_path(node);
+    if (!node->topic || !path) {
+        g_free(path);
+        return -EPERM;
+    }
+    NrdAttr attr;
+    nrd_topic_get_attr(node->topic, path, node->info->mode & 07777, &attr);
+    if (to_set & FUSE_SET_ATTR_MODE)
+        attr.mode = wanted->st_mode & 07777;
+    if (to_set & FUSE_SET_ATTR_UID)
+        attr.uid = wanted->st_uid;
+    if (to_set & FUSE_SET_ATTR_GID)
+        attr.gid = wanted->st_gid;
+    int error = nrd_topic_set_attr(node->topic, path, &attr);
+    g_free(path);
+    return error;
+}
+
+static int set_attr(NrdNode *node, const struct stat *wanted, int to_set)
+{
+    if (nrd_engine_read_only(node->fs->engine))
+        return -EROFS;
+    if ((to_set & FUSE_SET_ATTR_SIZE) && !node->info->truncate)
+        return -EPERM;
+    if (to_set & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
+        return set_owner_and_mode(node, wanted, to_set);
+    return 0; /* times are the last commit's; `touch` is harmless */
+}
+
+void nrd_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
+{
+    NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
+    int error = node ? set_attr(node, attr, to_set) : -ESTALE;
+    if (error < 0) {
+        nrd_reply_error(req, error);
+        return;
+    }
+    struct stat st;
+    nrd_node_stat(node, &st);
+    fuse_reply_attr(req, &st, nrd_node_attr_timeout(node));
+}

@@ -1,0 +1,201 @@
+/* `consume` and `consume.jsonl`: one record a read, waiting for one. They differ in the form of a record, and in whose
+ * the lease is after the record has been handed over: the handle's (consume), or whoever has the receipt (jsonl). */
+#include "fs/jsonl.h"
+#include "fs/park.h"
+#include "fs/stream.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+/* The kernel's limit on a request's time: the wait ends with a tenth of it left. */
+static int64_t wait_limit_ms(const NrdFs *fs)
+{
+    int64_t limit = fs->options.request_timeout_ms;
+    return limit > 0 ? limit - limit / 10 : INT64_MAX;
+}
+
+static void park(NrdHandle *handle, fuse_req_t req, size_t size, int flags, NrdParkFn done)
+{
+    int64_t wait_ms = nrd_topic_consume_wait_ms(handle->topic);
+    int64_t limit_ms = wait_limit_ms(handle->fs);
+    int timeout_error = 0;
+    if (flags & O_NONBLOCK) {
+        wait_ms = 0;
+        timeout_error = -EAGAIN;
+    } else if (limit_ms != INT64_MAX && (wait_ms < 0 || wait_ms > limit_ms)) {
+        wait_ms = limit_ms;
+        timeout_error = -EINTR;
+    }
+    nrd_park_read(handle, req, size, wait_ms, timeout_error, done);
+}
+
+static GString *line_text(const NrdDelivery *delivery)
+{
+    GString *text = g_string_sized_new(delivery->payload_size + 2);
+    g_string_append_len(text, (const char *)delivery->payload, (gssize)delivery->payload_size);
+    return g_string_append_c(text, '\n');
+}
+
+static GString *jsonl_text(const NrdDelivery *delivery)
+{
+    char receipt[NRD_RECEIPT_MAX];
+    size_t length = nrd_receipt_write(delivery->partition, delivery->offset, delivery->nonce, receipt);
+    char *handle = g_strndup(receipt, length);
+    GString *text = g_string_sized_new(delivery->payload_size + 160);
+    NrdJsonlRecord record = {
+        .receipt = handle,
+        .partition = delivery->partition,
+        .offset = delivery->offset,
+        .timestamp_ms = delivery->timestamp_ms,
+        .key = delivery->key,
+        .key_size = delivery->key_size,
+        .payload = delivery->payload,
+        .payload_size = delivery->payload_size,
+    };
+    nrd_jsonl_append(text, &record);
+    g_free(handle);
+    return text;
+}
+
+/* Hands a record over, or as much of it as fits. Held before the reply: the reader may act on it at once. */
+static void hand_over(NrdHandle *handle, fuse_req_t req, size_t size, const NrdDelivery *delivery, GString *text,
+                      bool receipts)
+{
+    NrdStream *stream = nrd_handle_stream(handle);
+    NrdLease lease = { delivery->offset, delivery->nonce };
+    size_t n = MIN(size, text->len);
+    char *piece = text->str;
+    if (n < text->len) {
+        piece = g_memdup2(text->str, n);
+        nrd_stream_hold_rest(stream, lease, text, n);
+    } else if (!receipts) {
+        nrd_stream_hold(stream, lease);
+    }
+    bool whole = n == text->len && piece == text->str;
+    if (fuse_reply_buf(req, piece, n) < 0)
+        nrd_stream_give_back(handle, lease);
+    if (whole)
+        g_string_free(text, TRUE);
+    else
+        g_free(piece);
+}
+
+static void deliver_line(NrdHandle *handle, fuse_req_t req, size_t size, int error, const NrdDelivery *delivery)
+{
+    if (error < 0)
+        nrd_reply_error(req, error);
+    else
+        hand_over(handle, req, size, delivery, line_text(delivery), false);
+}
+
+static void deliver_jsonl(NrdHandle *handle, fuse_req_t req, size_t size, int error, const NrdDelivery *delivery)
+{
+    if (error < 0)
+        nrd_reply_error(req, error);
+    else
+        hand_over(handle, req, size, delivery, jsonl_text(delivery), true);
+}
+
+static void consume_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags)
+{
+    if (!nrd_stream_reply_rest(handle, req, size, false))
+        park(handle, req, size, flags, deliver_line);
+}
+
+static void jsonl_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags)
+{
+    if (!nrd_stream_reply_rest(handle, req, size, true))
+        park(handle, req, size, flags, deliver_jsonl);
+}
+
+/* `ack|nack|extend [offset]` */
+static int run_line(void *user_data, const char *line, size_t size)
+{
+    static const char *const words[] = { "ack", "nack", "extend" };
+    static const NrdVerb verbs[] = { NRD_VERB_ACK, NRD_VERB_NACK, NRD_VERB_EXTEND };
+    NrdHandle *handle = user_data;
+    for (size_t i = 0; i < G_N_ELEMENTS(words); i++) {
+        const char *rest;
+        size_t rest_size;
+        uint64_t offset;
+        if (!nrd_word_match(line, size, words[i], &rest, &rest_size))
+            continue;
+        if (size == strlen(words[i]))
+            return nrd_stream_settle_delivered(handle, verbs[i]);
+        if (nrd_number_parse(rest, rest_size, INT64_MAX, &offset) < 0)
+            return -EINVAL;
+        return nrd_stream_settle_offset(handle, verbs[i], offset);
+    }
+    return -EINVAL;
+}
+
+/* Works on a copy of the lines' state, since settling may serve parked reads: the kernel sends the writes of one inode
+ * one at a time. */
+static void consume_write(NrdHandle *handle, fuse_req_t req, const char *buf, size_t size, int flags)
+{
+    NrdStreamHandle *state = handle->state;
+    size_t taken;
+    g_mutex_lock(&handle->lock);
+    NrdLines lines = state->lines;
+    g_mutex_unlock(&handle->lock);
+    int error = nrd_lines_feed(&lines, buf, size, run_line, handle, &taken);
+    g_mutex_lock(&handle->lock);
+    state->lines = lines;
+    g_mutex_unlock(&handle->lock);
+    if (error < 0)
+        nrd_reply_error(req, error);
+    else
+        fuse_reply_write(req, taken);
+}
+
+static int finish_line(NrdHandle *handle)
+{
+    NrdStreamHandle *state = handle->state;
+    g_mutex_lock(&handle->lock);
+    NrdLines lines = state->lines;
+    g_mutex_unlock(&handle->lock);
+    int error = nrd_lines_flush(&lines, run_line, handle);
+    g_mutex_lock(&handle->lock);
+    state->lines = lines;
+    g_mutex_unlock(&handle->lock);
+    return error;
+}
+
+static void consume_flush(NrdHandle *handle, fuse_req_t req)
+{
+    nrd_reply_error(req, finish_line(handle));
+}
+
+static void consume_fsync(NrdHandle *handle, fuse_req_t req)
+{
+    int error = finish_line(handle);
+    int settled = nrd_stream_settle_delivered(handle, NRD_VERB_ACK);
+    nrd_stream_reply_synced(handle, req, error < 0 ? error : settled);
+}
+
+static void jsonl_fsync(NrdHandle *handle, fuse_req_t req)
+{
+    nrd_stream_reply_synced(handle, req, 0);
+}
+
+const NrdFileOps nrd_consume_ops = {
+    .open = nrd_stream_open,
+    .read = consume_read,
+    .write = consume_write,
+    .flush = consume_flush,
+    .fsync = consume_fsync,
+    .release = nrd_stream_release,
+    .destroy = nrd_stream_destroy,
+    .poll = nrd_stream_poll,
+    .watch = true,
+};
+
+const NrdFileOps nrd_consume_jsonl_ops = {
+    .open = nrd_stream_open,
+    .read = jsonl_read,
+    .fsync = jsonl_fsync,
+    .release = nrd_stream_release,
+    .destroy = nrd_stream_destroy,
+    .poll = nrd_stream_poll,
+    .watch = true,
+};

@@ -1,0 +1,156 @@
+/* `ctl` of a topic and of a partition: one verb a line. A write is parsed whole before anything is done, so a malformed
+ * line does nothing; a verb that fails after others took effect makes the write short. Every failure is logged. */
+#include "fs/ctl_parse.h"
+#include "fs/fs_private.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+typedef int (*ParseFn)(const char *line, size_t size, NrdCtlCommand *ret_command, const char **ret_why);
+typedef int (*RunFn)(NrdHandle *handle, const NrdCtlCommand *command);
+
+static int run_topic(NrdHandle *handle, const NrdCtlCommand *command)
+{
+    char text[48];
+    if (command->verb == NRD_CTL_DELETE)
+        return nrd_topic_delete(handle->topic, command->id);
+    if (command->number <= nrd_topic_n_partitions(handle->topic))
+        return -EINVAL;
+    int length = snprintf(text, sizeof text, "partitions=%" G_GUINT64_FORMAT "\n", command->number);
+    return nrd_topic_config_write(handle->topic, text, (size_t)length);
+}
+
+static int run_partition(NrdHandle *handle, const NrdCtlCommand *command)
+{
+    NrdPartition *partition = handle->partition;
+    switch (command->verb) {
+    case NRD_CTL_REOPEN:
+        return nrd_partition_reopen(partition);
+    case NRD_CTL_ROLL:
+        return nrd_partition_roll(partition);
+    case NRD_CTL_TRIM:
+        return nrd_partition_trim(partition, command->number);
+    case NRD_CTL_SEEK:
+        return nrd_partition_seek(partition, NRD_SEEK_OFFSET, command->number);
+    case NRD_CTL_SEEK_START:
+        return nrd_partition_seek(partition, NRD_SEEK_START, 0);
+    case NRD_CTL_SEEK_END:
+        return nrd_partition_seek(partition, NRD_SEEK_END, 0);
+    default:
+        return -EINVAL;
+    }
+}
+
+/* Copies what is printable of a line for the log. */
+static void quote(const char *line, size_t size, char buf[64])
+{
+    size_t n = MIN(size, 63);
+    for (size_t i = 0; i < n; i++)
+        buf[i] = g_ascii_isprint(line[i]) ? line[i] : '?';
+    buf[n] = '\0';
+}
+
+static void log_refusal(NrdHandle *handle, const char *line, size_t size, const char *why)
+{
+    char text[64];
+    quote(line, size, text);
+    nrd_diag(NRD_LEVEL_WARNING, nrd_handle_place(handle), "ctl: \"%s\" refused: %s", text, why);
+}
+
+static const char *why_failed(const NrdCtlCommand *command, int error)
+{
+    if (error != -EINVAL)
+        return g_strerror(-error);
+    switch (command->verb) {
+    case NRD_CTL_DELETE:
+        return "that is not this topic's incarnation id; read the xattr user.narad.incarnation";
+    case NRD_CTL_PARTITIONS:
+        return "the number of partitions only grows, to 1024 at most";
+    default:
+        return "the offset is above the high watermark";
+    }
+}
+
+static size_t line_length(const char *buf, size_t size)
+{
+    const char *newline = memchr(buf, '\n', size);
+    return newline ? (size_t)(newline - buf) : size;
+}
+
+static int parse_all(NrdHandle *handle, const char *buf, size_t size, ParseFn parse)
+{
+    for (size_t pos = 0; pos < size;) {
+        NrdCtlCommand command;
+        const char *why;
+        size_t length = line_length(buf + pos, size - pos);
+        int error = parse(buf + pos, length, &command, &why);
+        if (error < 0) {
+            log_refusal(handle, buf + pos, length, why);
+            return error;
+        }
+        pos += length + 1;
+    }
+    return 0;
+}
+
+static void ctl_write(NrdHandle *handle, fuse_req_t req, const char *buf, size_t size, ParseFn parse, RunFn run)
+{
+    size_t pos = 0;
+    int error = parse_all(handle, buf, size, parse);
+    while (error == 0 && pos < size) {
+        NrdCtlCommand command;
+        const char *why;
+        size_t length = line_length(buf + pos, size - pos);
+        error = parse(buf + pos, length, &command, &why);
+        if (error == 0)
+            error = run(handle, &command);
+        if (error < 0)
+            log_refusal(handle, buf + pos, length, why_failed(&command, error));
+        else
+            pos = MIN(pos + length + 1, size);
+    }
+    if (error < 0 && pos == 0)
+        nrd_reply_error(req, error);
+    else
+        fuse_reply_write(req, pos);
+}
+
+static void topic_ctl_write(NrdHandle *handle, fuse_req_t req, const char *buf, size_t size, int flags)
+{
+    ctl_write(handle, req, buf, size, nrd_ctl_parse_topic, run_topic);
+}
+
+static void partition_ctl_write(NrdHandle *handle, fuse_req_t req, const char *buf, size_t size, int flags)
+{
+    ctl_write(handle, req, buf, size, nrd_ctl_parse_partition, run_partition);
+}
+
+static char *topic_ctl_text(NrdNode *node)
+{
+    return g_strdup("delete <incarnation id>  delete this topic and every record in it\n"
+                    "partitions <n>           grow to n partitions\n");
+}
+
+static char *partition_ctl_text(NrdNode *node)
+{
+    return g_strdup("reopen                   close the log and recover it; clears poison\n"
+                    "roll                     seal the active segment and begin another\n"
+                    "trim <offset>            delete whole sealed segments below the offset\n"
+                    "seek <offset>|start|end  move where consumers go on; drops their leases\n");
+}
+
+const NrdFileOps nrd_topic_ctl_ops = {
+    .read = nrd_text_read,
+    .write = topic_ctl_write,
+    .destroy = nrd_text_destroy,
+    .size = nrd_text_size,
+    .text = topic_ctl_text,
+};
+
+const NrdFileOps nrd_partition_ctl_ops = {
+    .read = nrd_text_read,
+    .write = partition_ctl_write,
+    .destroy = nrd_text_destroy,
+    .size = nrd_text_size,
+    .text = partition_ctl_text,
+};

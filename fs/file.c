@@ -1,0 +1,88 @@
+/* Requests on open files: checks that hold for every kind, then the kind's own operation. */
+#include "fs/node.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+static int check_open(NrdNode *node, int flags)
+{
+    if (!node)
+        return -ESTALE;
+    if (!node->info->ops)
+        return S_ISDIR(node->info->mode) ? -EISDIR : -EINVAL;
+    if ((flags & O_ACCMODE) == O_RDONLY)
+        return (flags & O_TRUNC) && !node->info->truncate ? -EPERM : 0;
+    if (!node->info->ops->write)
+        return -EPERM;
+    return nrd_engine_read_only(node->fs->engine) ? -EROFS : 0;
+}
+
+void nrd_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    NrdFs *fs = nrd_req_fs(req);
+    NrdNode *node = nrd_nodes_get(fs->nodes, ino);
+    NrdHandle *handle;
+    int error = check_open(node, fi->flags);
+    if (error == 0)
+        error = nrd_handle_open(fs, node, fi->flags, &handle);
+    if (error == 0)
+        nrd_reply_open(req, handle);
+    else /* a deleted topic's name is stale: the kernel then asks for it again */
+        nrd_reply_error(req, error == -EIDRM ? -ESTALE : error);
+}
+
+static int check_alive(const NrdHandle *handle)
+{
+    return handle->topic && nrd_topic_deleted(handle->topic) ? -EIDRM : 0;
+}
+
+void nrd_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+    NrdHandle *handle = nrd_fi_handle(fi);
+    int error = check_alive(handle);
+    if (error < 0)
+        nrd_reply_error(req, error);
+    else if (size == 0)
+        nrd_reply_empty(req);
+    else
+        handle->ops->read(handle, req, size, off, fi->flags);
+}
+
+void nrd_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
+{
+    NrdHandle *handle = nrd_fi_handle(fi);
+    int error = check_alive(handle);
+    if (error < 0)
+        nrd_reply_error(req, error);
+    else if (size == 0)
+        fuse_reply_write(req, 0);
+    else
+        handle->ops->write(handle, req, buf, size, fi->flags);
+}
+
+void nrd_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    NrdHandle *handle = nrd_fi_handle(fi);
+    if (handle->ops->flush)
+        handle->ops->flush(handle, req);
+    else
+        fuse_reply_err(req, 0);
+}
+
+void nrd_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+    NrdHandle *handle = nrd_fi_handle(fi);
+    int error = check_alive(handle);
+    if (error == 0 && handle->ops->fsync)
+        handle->ops->fsync(handle, req);
+    else
+        nrd_reply_error(req, error);
+}
+
+/* Nobody waits for a RELEASE, and its work may wait for the disk: answer first. */
+void nrd_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    NrdHandle *handle = nrd_fi_handle(fi);
+    fuse_reply_err(req, 0);
+    nrd_handle_close(handle);
+}

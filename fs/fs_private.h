@@ -1,0 +1,228 @@
+/* What the files of fs/ share: the kinds of nodes, nodes, handles, and the operations of a file.
+ *
+ * A node is what the kernel knows by a number; a kind says what it is. Nodes of fixed kinds are shared: two look-ups of
+ * one name give one node. Nodes of `fresh` kinds are made anew by every look-up, with the same st_ino: the kernel locks
+ * an inode across a write and an fsync, so files that many processes write at once must not share one.
+ *
+ * A handle is one OPEN. Handles of one node (descriptors reopened through /proc/self/fd, or of a fixed node) know each
+ * other through it.
+ *
+ * Locks, in the order they may be taken: NrdNode.lock > NrdHandle.lock > NrdFs.lock. The tables of node.c and of
+ * poll.c have locks of their own, taken last. None is held across a reply, nor across an engine call that may call
+ * back or block. */
+#ifndef NRD_FS_FS_PRIVATE_H
+#define NRD_FS_FS_PRIVATE_H
+
+#define FUSE_USE_VERSION 312
+#include "engine/base/diag.h"
+#include "fs/fs.h"
+
+#include <fuse_lowlevel.h>
+#include <glib.h>
+#include <sys/stat.h>
+
+typedef struct NrdNode NrdNode;
+typedef struct NrdNodes NrdNodes;
+typedef struct NrdHandle NrdHandle;
+typedef struct NrdFileOps NrdFileOps;
+
+typedef enum NrdKind {
+    NRD_KIND_ROOT,
+    NRD_KIND_HELP,
+    NRD_KIND_TOPICS,
+    NRD_KIND_TOPIC,
+    NRD_KIND_TOPIC_CONFIG,
+    NRD_KIND_TOPIC_CTL,
+    NRD_KIND_TOPIC_STATUS,
+    NRD_KIND_PARTITION,
+    NRD_KIND_CTL,
+    NRD_KIND_STATUS,
+    NRD_KIND_PRODUCE,
+    NRD_KIND_CONSUME_LINK,
+    NRD_KIND_CONSUME_JSONL_LINK,
+    NRD_KIND_DRAIN_LINK,
+    NRD_KIND_ACK,
+    NRD_KIND_LOG,
+    NRD_KIND_STREAMS,
+    NRD_KIND_CONSUME,
+    NRD_KIND_CONSUME_JSONL,
+    NRD_KIND_DRAIN,
+    NRD_N_KINDS,
+} NrdKind;
+
+/* One row of the table in kinds.c. */
+typedef struct NrdKindInfo {
+    NrdKind kind;
+    NrdKind parent;
+    const char *name; /* NULL: the names come from the engine */
+    const char *path; /* for owner and mode: below the topic, or (with its slash) below the partition; or NULL */
+    mode_t mode;      /* type and widest permissions */
+    bool fresh;       /* a node of its own for each look-up */
+    bool listed;
+    bool named;       /* `name@<anything>` is the same file */
+    bool stream;      /* FOPEN_STREAM: no file position */
+    bool steady;      /* the kernel may remember its attributes for a while */
+    bool truncate;    /* truncation is ignored instead of refused */
+    const char *link; /* target of a symlink */
+    const NrdFileOps *ops;
+} NrdKindInfo;
+
+const NrdKindInfo *nrd_kind_info(NrdKind kind);
+/* The kind of a fixed name in a directory, or NULL. *ret_alias: what follows the `@`, or NULL. */
+const NrdKindInfo *nrd_kind_find(NrdKind parent, const char *name, const char **ret_alias);
+
+/* What the requests of a file do. All of them reply exactly once. A NULL open does nothing; flush and fsync succeed;
+ * size is 0. */
+struct NrdFileOps {
+    int (*open)(NrdHandle *handle);
+    void (*read)(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags);
+    /* flags: the descriptor's at this moment; of a write with O_SYNC or O_DSYNC when this write has to be durable. */
+    void (*write)(NrdHandle *handle, fuse_req_t req, const char *buf, size_t size, int flags);
+    void (*flush)(NrdHandle *handle, fuse_req_t req);
+    void (*fsync)(NrdHandle *handle, fuse_req_t req);
+    /* The kernel is done with the handle. last: no other handle of the node is open. Takes over the kernel's reference
+     * and gives it back (nrd_handle_unref), at once or when the engine is done. NULL: just that. */
+    void (*release)(NrdHandle *handle, bool last);
+    void (*destroy)(NrdHandle *handle); /* frees handle->state */
+    uint64_t (*size)(NrdNode *node);
+    char *(*text)(NrdNode *node); /* content of a text file (text_file.c) */
+    uint32_t (*poll)(NrdHandle *handle);
+    bool watch; /* poll waits for the partition to become readable */
+};
+
+extern const NrdFileOps nrd_help_ops;
+extern const NrdFileOps nrd_topic_config_ops;
+extern const NrdFileOps nrd_topic_ctl_ops;
+extern const NrdFileOps nrd_topic_status_ops;
+extern const NrdFileOps nrd_partition_ctl_ops;
+extern const NrdFileOps nrd_partition_status_ops;
+extern const NrdFileOps nrd_produce_ops;
+extern const NrdFileOps nrd_ack_ops;
+extern const NrdFileOps nrd_log_ops;
+extern const NrdFileOps nrd_consume_ops;
+extern const NrdFileOps nrd_consume_jsonl_ops;
+extern const NrdFileOps nrd_drain_ops;
+
+struct NrdNode {
+    /* fixed from the start */
+    NrdFs *fs;
+    uint64_t id;
+    const NrdKindInfo *info;
+    NrdTopic *topic; /* referenced; NULL above the topics */
+    NrdPartition *partition;
+    uint64_t ino;
+    /* guarded by the table's lock */
+    uint64_t n_lookups;
+    uint32_t n_refs; /* of handles; the node lives while there are look-ups or these */
+    /* guarded by lock */
+    GMutex lock;
+    GPtrArray *handles; /* open ones, not referenced */
+    void *stream;       /* consume*, drain: what the handles share (stream.c) */
+};
+
+struct NrdHandle {
+    /* fixed from the start */
+    NrdFs *fs;
+    NrdNode *node; /* referenced */
+    NrdTopic *topic;
+    NrdPartition *partition;
+    const NrdFileOps *ops;
+    int flags;     /* of the OPEN */
+    uint64_t poll_id; /* see poll.c */
+    gint n_refs;   /* atomic */
+    GMutex lock;   /* guards state, as its file's module says */
+    void *state;
+};
+
+struct NrdFs {
+    NrdFsOptions options;
+    NrdEngine *engine;
+    int64_t mounted_ms;
+    uint32_t max_write; /* set by INIT, before any other request */
+    NrdNodes *nodes;
+    /* guarded by lock */
+    GMutex lock;
+    GCond handle_gone;
+    GHashTable *handles; /* open ones */
+    uint64_t n_handles;  /* open ones, and those whose release is under way */
+};
+
+/* handle.c */
+int nrd_handle_open(NrdFs *fs, NrdNode *node, int flags, NrdHandle **ret_handle) NRD_MUST_CHECK;
+void nrd_handle_close(NrdHandle *handle); /* as RELEASE */
+NrdHandle *nrd_handle_ref(NrdHandle *handle);
+void nrd_handle_unref(NrdHandle *handle);
+void nrd_handles_close_all(NrdFs *fs);
+NrdPlace nrd_handle_place(NrdHandle *handle);
+
+/* open_reply.c */
+void nrd_reply_open(fuse_req_t req, NrdHandle *handle);
+
+/* attr.c */
+void nrd_node_stat(NrdNode *node, struct stat *ret_st);
+double nrd_node_attr_timeout(const NrdNode *node);
+
+/* poll.c */
+void nrd_poll_register(NrdHandle *handle);
+void nrd_poll_unregister(NrdHandle *handle); /* waits for a notification under way */
+
+/* text_file.c: files whose content is a text made when they are opened, and again when read from their start. */
+void nrd_text_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags);
+void nrd_text_destroy(NrdHandle *handle);
+uint64_t nrd_text_size(NrdNode *node);
+
+static inline NrdFs *nrd_req_fs(fuse_req_t req)
+{
+    return fuse_req_userdata(req);
+}
+
+static inline NrdHandle *nrd_fi_handle(const struct fuse_file_info *fi)
+{
+    return (NrdHandle *)(uintptr_t)fi->fh;
+}
+
+/* Engine errors are negative. The reply's own failure means that nobody waits for it any more. */
+static inline void nrd_reply_error(fuse_req_t req, int error)
+{
+    fuse_reply_err(req, -error);
+}
+
+static inline void nrd_reply_empty(fuse_req_t req)
+{
+    fuse_reply_buf(req, NULL, 0);
+}
+
+/* The FUSE operations, by file. */
+void nrd_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
+void nrd_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup);
+void nrd_op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets);
+void nrd_op_readlink(fuse_req_t req, fuse_ino_t ino);
+void nrd_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
+void nrd_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
+void nrd_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev);
+void nrd_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi);
+void nrd_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
+void nrd_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent, const char *name);
+void nrd_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent, const char *newname,
+                   unsigned int flags);
+void nrd_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent, const char *newname);
+void nrd_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void nrd_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi);
+void nrd_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void nrd_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
+void nrd_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
+void nrd_op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void nrd_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
+void nrd_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void nrd_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
+void nrd_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi);
+void nrd_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void nrd_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void nrd_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
+void nrd_op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct fuse_pollhandle *ph);
+void nrd_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags);
+void nrd_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
+void nrd_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+void nrd_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
+
+#endif

@@ -1,0 +1,40 @@
+/* HELP at the root: the tree on one page. */
+#include "fs/fs_private.h"
+
+static const char help[] =
+    "naradfs: a durable message broker. Topics, partitions and records are files.\n"
+    "\n"
+    "  topics/<topic>/            mkdir makes a topic, rmdir removes one without records\n"
+    "    config                   settings, key=value; write lines to change them\n"
+    "    ctl                      read it for its verbs; deletes a topic with records\n"
+    "    status                   the topic at a glance\n"
+    "    p00000/                  a partition; more of them with partitions=<n> in config\n"
+    "      produce                append lines: each is a record. fsync returns when they are durable\n"
+    "      consume                read: one record a read; fsync settles what was read, close gives back the rest\n"
+    "      consume.jsonl          the same as JSON objects, each with a receipt in \"handle\"\n"
+    "      ack                    write lines: [ack|nack|extend] <receipt>\n"
+    "      drain                  read to the end: all that is there now; reading on settles what came before\n"
+    "      log                    every committed record, a line each; tail -f works\n"
+    "      ctl, status            verbs and numbers of the partition (numbers also: getfattr -d)\n"
+    "\n"
+    "  mkdir topics/orders\n"
+    "  echo 'first order' >> topics/orders/p00000/produce\n"
+    "  cat topics/orders/p00000/log\n"
+    "  cat topics/orders/p00000/drain\n"
+    "\n"
+    "A record that is read is leased: nobody else gets it until it is settled, given back, or its lease runs out\n"
+    "(visibility_timeout_ms in config). consume waits for records, drain does not. The consuming names are symlinks, so\n"
+    "that grep -r and backups, which do not follow them, consume nothing. produce@<any name> is produce as well: one name\n"
+    "for each of many writers opens faster.\n";
+
+static char *help_text(NrdNode *node)
+{
+    return g_strdup(help);
+}
+
+const NrdFileOps nrd_help_ops = {
+    .read = nrd_text_read,
+    .destroy = nrd_text_destroy,
+    .size = nrd_text_size,
+    .text = help_text,
+};

@@ -1,0 +1,84 @@
+/* The tree, as a table: a new file is a row here and its operations in a file of their own. */
+#include "fs/fs_private.h"
+
+#include <string.h>
+
+#define DIR_MODE (S_IFDIR | 0777)
+#define LINK_MODE (S_IFLNK | 0777)
+#define WRITABLE (S_IFREG | 0666)
+#define READABLE (S_IFREG | 0444)
+
+#define ROW(k) [NRD_KIND_##k] = { .kind = NRD_KIND_##k
+
+/* clang-format off */
+static const NrdKindInfo kinds[NRD_N_KINDS] = {
+    ROW(ROOT), .mode = DIR_MODE, .steady = true },
+    ROW(HELP), .parent = NRD_KIND_ROOT, .name = "HELP", .mode = READABLE, .listed = true, .steady = true,
+        .ops = &nrd_help_ops },
+    ROW(TOPICS), .parent = NRD_KIND_ROOT, .name = "topics", .mode = DIR_MODE, .listed = true },
+    ROW(TOPIC), .parent = NRD_KIND_TOPICS, .path = "", .mode = DIR_MODE, .listed = true },
+
+    ROW(TOPIC_CONFIG), .parent = NRD_KIND_TOPIC, .name = "config", .path = "config", .mode = WRITABLE, .listed = true,
+        .truncate = true, .ops = &nrd_topic_config_ops },
+    ROW(TOPIC_CTL), .parent = NRD_KIND_TOPIC, .name = "ctl", .path = "ctl", .mode = WRITABLE, .listed = true,
+        .steady = true, .truncate = true, .ops = &nrd_topic_ctl_ops },
+    ROW(TOPIC_STATUS), .parent = NRD_KIND_TOPIC, .name = "status", .path = "status", .mode = READABLE, .listed = true,
+        .ops = &nrd_topic_status_ops },
+    ROW(PARTITION), .parent = NRD_KIND_TOPIC, .path = "", .mode = DIR_MODE, .listed = true, .steady = true },
+
+    ROW(CTL), .parent = NRD_KIND_PARTITION, .name = "ctl", .path = "/ctl", .mode = WRITABLE, .listed = true,
+        .steady = true, .truncate = true, .ops = &nrd_partition_ctl_ops },
+    ROW(STATUS), .parent = NRD_KIND_PARTITION, .name = "status", .path = "/status", .mode = READABLE, .listed = true,
+        .ops = &nrd_partition_status_ops },
+    ROW(PRODUCE), .parent = NRD_KIND_PARTITION, .name = "produce", .path = "/produce", .mode = WRITABLE, .fresh = true,
+        .listed = true, .named = true, .steady = true, .truncate = true, .ops = &nrd_produce_ops },
+    ROW(CONSUME_LINK), .parent = NRD_KIND_PARTITION, .name = "consume", .mode = LINK_MODE, .listed = true,
+        .steady = true, .link = ".streams/consume" },
+    ROW(CONSUME_JSONL_LINK), .parent = NRD_KIND_PARTITION, .name = "consume.jsonl", .mode = LINK_MODE, .listed = true,
+        .steady = true, .link = ".streams/consume.jsonl" },
+    ROW(DRAIN_LINK), .parent = NRD_KIND_PARTITION, .name = "drain", .mode = LINK_MODE, .listed = true, .steady = true,
+        .link = ".streams/drain" },
+    ROW(ACK), .parent = NRD_KIND_PARTITION, .name = "ack", .path = "/ack", .mode = WRITABLE, .fresh = true,
+        .listed = true, .steady = true, .truncate = true, .ops = &nrd_ack_ops },
+    ROW(LOG), .parent = NRD_KIND_PARTITION, .name = "log", .path = "/log", .mode = READABLE, .fresh = true,
+        .listed = true, .ops = &nrd_log_ops },
+    ROW(STREAMS), .parent = NRD_KIND_PARTITION, .name = ".streams", .path = "/.streams", .mode = DIR_MODE,
+        .steady = true },
+
+    ROW(CONSUME), .parent = NRD_KIND_STREAMS, .name = "consume", .path = "/.streams/consume", .mode = WRITABLE,
+        .fresh = true, .stream = true, .steady = true, .truncate = true, .ops = &nrd_consume_ops },
+    ROW(CONSUME_JSONL), .parent = NRD_KIND_STREAMS, .name = "consume.jsonl", .path = "/.streams/consume.jsonl",
+        .mode = READABLE, .fresh = true, .stream = true, .steady = true, .ops = &nrd_consume_jsonl_ops },
+    ROW(DRAIN), .parent = NRD_KIND_STREAMS, .name = "drain", .path = "/.streams/drain", .mode = READABLE,
+        .fresh = true, .stream = true, .steady = true, .ops = &nrd_drain_ops },
+};
+/* clang-format on */
+
+const NrdKindInfo *nrd_kind_info(NrdKind kind)
+{
+    g_assert(kind < NRD_N_KINDS);
+    return &kinds[kind];
+}
+
+static bool name_matches(const NrdKindInfo *info, const char *name, const char **ret_alias)
+{
+    size_t length = strlen(info->name);
+    if (strncmp(info->name, name, length) != 0)
+        return false;
+    if (name[length] == '\0') {
+        *ret_alias = NULL;
+        return true;
+    }
+    if (!info->named || name[length] != '@')
+        return false;
+    *ret_alias = name + length + 1;
+    return true;
+}
+
+const NrdKindInfo *nrd_kind_find(NrdKind parent, const char *name, const char **ret_alias)
+{
+    for (size_t i = NRD_KIND_ROOT + 1; i < NRD_N_KINDS; i++)
+        if (kinds[i].parent == parent && kinds[i].name && name_matches(&kinds[i], name, ret_alias))
+            return &kinds[i];
+    return NULL;
+}

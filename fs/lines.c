@@ -1,0 +1,99 @@
+/* See lines.h. */
+#include "fs/lines.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int keep(NrdLines *lines, const char *text, size_t size)
+{
+    if (lines->kept_size + size > NRD_LINE_MAX)
+        return -EINVAL;
+    memcpy(lines->kept + lines->kept_size, text, size);
+    lines->kept_size += size;
+    return 0;
+}
+
+/* Runs fn on the kept beginning and text together; the kept part is gone afterwards either way, since a line that
+ * failed has been told. */
+static int run(NrdLines *lines, const char *text, size_t size, NrdLineFn fn, void *user_data)
+{
+    if (lines->kept_size == 0)
+        return size > NRD_LINE_MAX ? -EINVAL : fn(user_data, text, size);
+    int error = keep(lines, text, size);
+    if (error == 0)
+        error = fn(user_data, lines->kept, lines->kept_size);
+    lines->kept_size = 0;
+    return error;
+}
+
+int nrd_lines_feed(NrdLines *lines, const char *data, size_t size, NrdLineFn fn, void *user_data, size_t *ret_taken)
+{
+    size_t pos = 0;
+    if (lines->owes_newline && size > 0 && data[0] == '\n')
+        pos = 1;
+    if (size > 0)
+        lines->owes_newline = false;
+    int error = 0;
+    bool first = lines->kept_size == 0;
+    while (pos < size && error == 0) {
+        const char *newline = memchr(data + pos, '\n', size - pos);
+        size_t length = newline ? (size_t)(newline - data) - pos : size - pos;
+        if (newline || first) {
+            error = run(lines, data + pos, length, fn, user_data);
+            lines->owes_newline = error == 0 && newline == NULL;
+        } else {
+            error = keep(lines, data + pos, length);
+        }
+        first = false;
+        if (error == 0)
+            pos += length + (newline != NULL);
+    }
+    if (error < 0 && pos == 0)
+        return error;
+    *ret_taken = pos;
+    return 0;
+}
+
+int nrd_lines_flush(NrdLines *lines, NrdLineFn fn, void *user_data)
+{
+    if (lines->kept_size == 0)
+        return 0;
+    int error = fn(user_data, lines->kept, lines->kept_size);
+    if (error < 0)
+        return error;
+    lines->kept_size = 0;
+    lines->owes_newline = true;
+    return 0;
+}
+
+int nrd_number_parse(const char *text, size_t size, uint64_t max, uint64_t *ret_number)
+{
+    uint64_t number = 0;
+    if (size == 0 || (size > 1 && text[0] == '0'))
+        return -EINVAL;
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] < '0' || text[i] > '9')
+            return -EINVAL;
+        uint64_t digit = (uint64_t)(text[i] - '0');
+        if (number > (UINT64_MAX - digit) / 10)
+            return -EINVAL;
+        number = number * 10 + digit;
+    }
+    if (number > max)
+        return -EINVAL;
+    *ret_number = number;
+    return 0;
+}
+
+bool nrd_word_match(const char *text, size_t size, const char *word, const char **ret_rest, size_t *ret_rest_size)
+{
+    size_t length = strlen(word);
+    if (size < length || memcmp(text, word, length) != 0)
+        return false;
+    if (size > length && text[length] != ' ')
+        return false;
+    size_t skip = size > length ? length + 1 : length;
+    *ret_rest = text + skip;
+    *ret_rest_size = size - skip;
+    return true;
+}

@@ -1,0 +1,182 @@
+/* See node.h. Two hash tables: by id, and the shared nodes by what they stand for. */
+#include "fs/node.h"
+
+#include "fs/hash.h"
+
+struct NrdNodes {
+    NrdFs *fs;
+    /* guarded by lock */
+    GMutex lock;
+    uint64_t next_id;
+    GHashTable *by_id;  /* &node->id -> node */
+    GHashTable *shared; /* node -> node, by kind, topic and partition */
+};
+
+static guint shared_hash(gconstpointer key)
+{
+    const NrdNode *node = key;
+    uintptr_t parts[3] = { node->info->kind, (uintptr_t)node->topic, (uintptr_t)node->partition };
+    return (guint)nrd_hash(0, parts, sizeof parts);
+}
+
+static gboolean shared_equal(gconstpointer a, gconstpointer b)
+{
+    const NrdNode *x = a, *y = b;
+    return x->info == y->info && x->topic == y->topic && x->partition == y->partition;
+}
+
+uint64_t nrd_node_ino(const NrdKindInfo *info, NrdTopic *topic, NrdPartition *partition, const char *alias)
+{
+    uint64_t hash = info->kind;
+    if (topic) {
+        const char *id = nrd_topic_incarnation(topic);
+        if (*id == '\0')
+            id = nrd_topic_name(topic);
+        hash = nrd_hash(hash, id, strlen(id));
+    }
+    if (partition) {
+        uint32_t number = nrd_partition_number(partition);
+        hash = nrd_hash(hash, &number, sizeof number);
+    }
+    if (alias)
+        hash = nrd_hash(hash, alias, strlen(alias));
+    hash = nrd_hash_mix(hash + 1);
+    return hash <= FUSE_ROOT_ID ? hash + 2 : hash;
+}
+
+static NrdNode *new_node(NrdNodes *nodes, const NrdKindInfo *info, NrdTopic *topic, NrdPartition *partition)
+{
+    NrdNode *node = g_new0(NrdNode, 1);
+    node->fs = nodes->fs;
+    node->info = info;
+    node->topic = topic ? nrd_topic_ref(topic) : NULL;
+    node->partition = partition;
+    node->handles = g_ptr_array_new();
+    g_mutex_init(&node->lock);
+    return node;
+}
+
+static void free_node(NrdNode *node)
+{
+    nrd_topic_unref(node->topic);
+    g_ptr_array_unref(node->handles);
+    g_mutex_clear(&node->lock);
+    g_free(node);
+}
+
+static void insert_locked(NrdNodes *nodes, NrdNode *node)
+{
+    node->id = nodes->next_id++;
+    g_hash_table_insert(nodes->by_id, &node->id, node);
+    if (!node->info->fresh)
+        g_hash_table_add(nodes->shared, node);
+}
+
+/* Takes the node out of the tables when nobody knows it any more; the caller frees it after unlocking. */
+static NrdNode *take_if_idle_locked(NrdNodes *nodes, NrdNode *node)
+{
+    if (node->n_lookups > 0 || node->n_refs > 0 || node->id == FUSE_ROOT_ID)
+        return NULL;
+    g_hash_table_remove(nodes->by_id, &node->id);
+    if (!node->info->fresh)
+        g_hash_table_remove(nodes->shared, node);
+    return node;
+}
+
+NrdNodes *nrd_nodes_new(NrdFs *fs)
+{
+    NrdNodes *nodes = g_new0(NrdNodes, 1);
+    nodes->fs = fs;
+    nodes->next_id = FUSE_ROOT_ID;
+    nodes->by_id = g_hash_table_new(g_int64_hash, g_int64_equal);
+    nodes->shared = g_hash_table_new(shared_hash, shared_equal);
+    g_mutex_init(&nodes->lock);
+    NrdNode *root = new_node(nodes, nrd_kind_info(NRD_KIND_ROOT), NULL, NULL);
+    root->ino = FUSE_ROOT_ID;
+    insert_locked(nodes, root);
+    return nodes;
+}
+
+void nrd_nodes_clear(NrdNodes *nodes)
+{
+    g_mutex_lock(&nodes->lock);
+    GList *all = g_hash_table_get_values(nodes->by_id);
+    g_hash_table_remove_all(nodes->shared);
+    g_hash_table_remove_all(nodes->by_id);
+    g_mutex_unlock(&nodes->lock);
+    for (GList *l = all; l; l = l->next)
+        free_node(l->data);
+    g_list_free(all);
+}
+
+void nrd_nodes_free(NrdNodes *nodes)
+{
+    if (!nodes)
+        return;
+    nrd_nodes_clear(nodes);
+    g_hash_table_unref(nodes->shared);
+    g_hash_table_unref(nodes->by_id);
+    g_mutex_clear(&nodes->lock);
+    g_free(nodes);
+}
+
+NrdNode *nrd_nodes_get(NrdNodes *nodes, uint64_t id)
+{
+    g_mutex_lock(&nodes->lock);
+    NrdNode *node = g_hash_table_lookup(nodes->by_id, &id);
+    g_mutex_unlock(&nodes->lock);
+    return node;
+}
+
+NrdNode *nrd_nodes_lookup(NrdNodes *nodes, const NrdKindInfo *info, NrdTopic *topic, NrdPartition *partition,
+                          const char *alias)
+{
+    uint64_t ino = nrd_node_ino(info, topic, partition, alias);
+    NrdNode *made = new_node(nodes, info, topic, partition);
+    made->ino = ino;
+    g_mutex_lock(&nodes->lock);
+    NrdNode *node = info->fresh ? NULL : g_hash_table_lookup(nodes->shared, made);
+    if (!node) {
+        node = g_steal_pointer(&made);
+        insert_locked(nodes, node);
+    }
+    node->n_lookups++;
+    g_mutex_unlock(&nodes->lock);
+    if (made)
+        free_node(made);
+    return node;
+}
+
+void nrd_nodes_forget(NrdNodes *nodes, uint64_t id, uint64_t n_lookups)
+{
+    NrdNode *idle = NULL;
+    g_mutex_lock(&nodes->lock);
+    NrdNode *node = g_hash_table_lookup(nodes->by_id, &id);
+    if (node) {
+        node->n_lookups -= MIN(node->n_lookups, n_lookups);
+        idle = take_if_idle_locked(nodes, node);
+    }
+    g_mutex_unlock(&nodes->lock);
+    if (idle)
+        free_node(idle);
+}
+
+void nrd_node_ref(NrdNode *node)
+{
+    NrdNodes *nodes = node->fs->nodes;
+    g_mutex_lock(&nodes->lock);
+    node->n_refs++;
+    g_mutex_unlock(&nodes->lock);
+}
+
+void nrd_node_unref(NrdNode *node)
+{
+    NrdNodes *nodes = node->fs->nodes;
+    g_mutex_lock(&nodes->lock);
+    g_assert(node->n_refs > 0);
+    node->n_refs--;
+    NrdNode *idle = take_if_idle_locked(nodes, node);
+    g_mutex_unlock(&nodes->lock);
+    if (idle)
+        free_node(idle);
+}

@@ -1,0 +1,33 @@
+/* The table of nodes: what the kernel knows by number. Ids rise and are never used again. A node lives while the kernel
+ * counts look-ups of it or handles refer to it. Threads: any. */
+#ifndef NRD_FS_NODE_H
+#define NRD_FS_NODE_H
+
+#include "fs/fs_private.h"
+
+NrdNodes *nrd_nodes_new(NrdFs *fs);
+
+/* Frees the table and every node, whatever the kernel counts; no handle is left. Takes NULL. */
+void nrd_nodes_free(NrdNodes *nodes);
+
+/* Gives every topic back: the kernel asks nothing any more. */
+void nrd_nodes_clear(NrdNodes *nodes);
+
+/* The node of an id in a request. The kernel counts a look-up of it as long as the request runs, so it stays. NULL: an
+ * id never given out. */
+NrdNode *nrd_nodes_get(NrdNodes *nodes, uint64_t id);
+
+/* One more look-up: the shared node, or a new one. topic is referenced by the node as it needs; alias (may be NULL)
+ * only changes st_ino. */
+NrdNode *nrd_nodes_lookup(NrdNodes *nodes, const NrdKindInfo *info, NrdTopic *topic, NrdPartition *partition,
+                          const char *alias);
+
+void nrd_nodes_forget(NrdNodes *nodes, uint64_t id, uint64_t n_lookups);
+
+void nrd_node_ref(NrdNode *node);
+void nrd_node_unref(NrdNode *node);
+
+/* st_ino: the same for every node of one file, different for another incarnation of its topic. */
+uint64_t nrd_node_ino(const NrdKindInfo *info, NrdTopic *topic, NrdPartition *partition, const char *alias);
+
+#endif

@@ -1,0 +1,346 @@
+/* `produce`: every handle is a producer with a framing of its own.
+ *
+ * The handle's lock guards its Produce: it keeps the requests of one handle in order while they are framed and added to
+ * the producer's buffer, and is let go before anything waits for the disk. */
+#include "fs/framing.h"
+#include "fs/fs_private.h"
+#include "fs/hash.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+
+#define PAGE_BYTES 4096
+
+typedef struct Produce {
+    NrdProducer *producer; /* NULL: opened for reading only, and never synced */
+    NrdFraming framing;
+    uint64_t n_writes; /* requests taken, and how many of them a successful sync has covered */
+    uint64_t n_synced;
+    /* A synchronous write that failed: its records stay in the buffer, so the same request coming again is synced
+     * without being taken a second time. */
+    bool failed;
+    size_t failed_size;
+    uint64_t failed_hash;
+    size_t failed_taken;
+} Produce;
+
+/* A write waiting for a sync. */
+typedef struct WriteWait {
+    fuse_req_t req;
+    NrdHandle *handle; /* referenced */
+    size_t taken;
+    bool synchronous;
+    size_t size;
+    uint64_t hash;
+    uint64_t n_writes;
+} WriteWait;
+
+/* An fsync or a flush waiting for the producers of a node. */
+typedef struct SyncWait {
+    fuse_req_t req;
+    gint n_pending; /* atomic */
+    gint error;     /* atomic: the first one */
+} SyncWait;
+
+/* One producer of a SyncWait. */
+typedef struct SyncPart {
+    SyncWait *wait;
+    NrdHandle *handle; /* referenced */
+    uint64_t n_writes;
+} SyncPart;
+
+static int produce_open(NrdHandle *handle)
+{
+    int access = handle->flags & O_ACCMODE;
+    NrdProducer *producer = NULL;
+    if (access != O_RDONLY) {
+        int error = nrd_producer_open(handle->partition, access == O_RDWR, &producer);
+        if (error < 0)
+            return error;
+    }
+    Produce *produce = g_new0(Produce, 1);
+    produce->producer = producer;
+    nrd_framing_init(&produce->framing);
+    handle->state = produce;
+    return 0;
+}
+
+static void produce_destroy(NrdHandle *handle)
+{
+    Produce *produce = handle->state;
+    if (!produce)
+        return;
+    nrd_framing_clear(&produce->framing);
+    g_free(produce);
+}
+
+static void produce_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags)
+{
+    Produce *produce = handle->state;
+    if ((handle->flags & O_ACCMODE) == O_RDONLY) {
+        nrd_reply_empty(req);
+        return;
+    }
+    char *buf = g_malloc(size);
+    fuse_reply_buf(req, buf, nrd_producer_read_ranges(produce->producer, buf, size));
+    g_free(buf);
+}
+
+static void add_record(void *user_data, const uint8_t *record, size_t size)
+{
+    nrd_producer_add(user_data, NULL, 0, record, size);
+}
+
+/* The kernel cuts a large write(2) into requests of this size, or of a page less when its memory is not aligned. */
+static bool may_be_cut(const NrdHandle *handle, size_t size)
+{
+    return size + PAGE_BYTES > handle->fs->max_write;
+}
+
+/* How much of a synchronous request to look at. It ends the record at its end, so one that the kernel may have cut off
+ * in the middle of a line is taken up to that line, and the program sends the rest by itself. */
+static size_t synchronous_size(NrdHandle *handle, const char *buf, size_t size, bool *ret_ends)
+{
+    *ret_ends = true;
+    if (!may_be_cut(handle, size))
+        return size;
+    const char *newline = memrchr(buf, '\n', size);
+    *ret_ends = newline != NULL;
+    return newline ? (size_t)(newline - buf) + 1 : size;
+}
+
+/* Frames a request into the producer's buffer. */
+static int take_locked(NrdHandle *handle, const char *buf, WriteWait *wait)
+{
+    Produce *produce = handle->state;
+    size_t size = wait->size;
+    bool ends = false;
+    if (wait->synchronous) {
+        wait->hash = nrd_hash(0, buf, size);
+        if (produce->failed && produce->failed_size == size && produce->failed_hash == wait->hash) {
+            wait->taken = produce->failed_taken;
+            return 0;
+        }
+        size = synchronous_size(handle, buf, size, &ends);
+    }
+    produce->failed = false;
+    int error = nrd_framing_feed(&produce->framing, (const uint8_t *)buf, size,
+                                 (size_t)nrd_topic_max_record_bytes(handle->topic), add_record, produce->producer,
+                                 &wait->taken);
+    if (error < 0)
+        return error;
+    if (ends && wait->taken == size)
+        nrd_framing_end(&produce->framing, add_record, produce->producer);
+    produce->n_writes++;
+    return 0;
+}
+
+static void write_synced(void *user_data, int error)
+{
+    WriteWait *wait = user_data;
+    Produce *produce = wait->handle->state;
+    g_mutex_lock(&wait->handle->lock);
+    if (error == 0)
+        produce->n_synced = MAX(produce->n_synced, wait->n_writes);
+    if (wait->synchronous) {
+        produce->failed = error < 0;
+        produce->failed_size = wait->size;
+        produce->failed_hash = wait->hash;
+        produce->failed_taken = wait->taken;
+    }
+    g_mutex_unlock(&wait->handle->lock);
+    if (wait->synchronous && error < 0)
+        nrd_reply_error(wait->req, error);
+    else /* of another one the failure is told by the next write, fsync or close */
+        fuse_reply_write(wait->req, wait->taken);
+    nrd_handle_unref(wait->handle);
+    g_free(wait);
+}
+
+static void sync_write(NrdHandle *handle, const WriteWait *template)
+{
+    Produce *produce = handle->state;
+    WriteWait *wait = g_memdup2(template, sizeof *template);
+    wait->handle = nrd_handle_ref(handle);
+    nrd_producer_sync(produce->producer, write_synced, wait);
+}
+
+static void produce_write(NrdHandle *handle, fuse_req_t req, const char *buf, size_t size, int flags)
+{
+    Produce *produce = handle->state;
+    WriteWait wait = { .req = req, .size = size, .synchronous = flags & O_DSYNC };
+    NrdUrgency urgency = NRD_URGENCY_LATER;
+
+    g_mutex_lock(&handle->lock);
+    /* A synchronous write tells its own failure, and its repetition has to reach the sync. */
+    int error = wait.synchronous && produce->failed ? 0 : nrd_producer_check(produce->producer);
+    if (error == 0)
+        error = take_locked(handle, buf, &wait);
+    if (error == 0)
+        urgency = nrd_producer_wrote(produce->producer);
+    wait.n_writes = produce->n_writes;
+    g_mutex_unlock(&handle->lock);
+
+    if (error < 0) {
+        nrd_reply_error(req, error);
+    } else if (wait.synchronous || urgency == NRD_URGENCY_FULL) {
+        sync_write(handle, &wait);
+    } else if (urgency == NRD_URGENCY_NOW) {
+        nrd_handle_ref(handle); /* after the reply the handle may be closed */
+        fuse_reply_write(req, wait.taken);
+        nrd_producer_flush(produce->producer);
+        nrd_handle_unref(handle);
+    } else {
+        fuse_reply_write(req, wait.taken);
+    }
+}
+
+static void sync_wait_done(SyncWait *wait)
+{
+    if (!g_atomic_int_dec_and_test(&wait->n_pending))
+        return;
+    nrd_reply_error(wait->req, g_atomic_int_get(&wait->error));
+    g_free(wait);
+}
+
+static void part_synced(void *user_data, int error)
+{
+    SyncPart *part = user_data;
+    Produce *produce = part->handle->state;
+    if (error < 0)
+        g_atomic_int_compare_and_exchange(&part->wait->error, 0, error);
+    g_mutex_lock(&part->handle->lock);
+    if (error == 0)
+        produce->n_synced = MAX(produce->n_synced, part->n_writes);
+    g_mutex_unlock(&part->handle->lock);
+    sync_wait_done(part->wait);
+    nrd_handle_unref(part->handle);
+    g_free(part);
+}
+
+/* Syncs what a handle holds, as a part of wait. */
+static void sync_part(NrdHandle *handle, SyncWait *wait, bool ends)
+{
+    Produce *produce = handle->state;
+    SyncPart *part = g_new0(SyncPart, 1);
+    part->wait = wait;
+    part->handle = nrd_handle_ref(handle);
+    g_mutex_lock(&handle->lock);
+    NrdProducer *producer = produce->producer;
+    if (ends)
+        nrd_framing_end(&produce->framing, add_record, producer);
+    part->n_writes = produce->n_writes;
+    g_mutex_unlock(&handle->lock);
+    nrd_producer_sync(producer, part_synced, part);
+}
+
+static void produce_flush(NrdHandle *handle, fuse_req_t req)
+{
+    Produce *produce = handle->state;
+    g_mutex_lock(&handle->lock);
+    bool clean = produce->n_writes == produce->n_synced;
+    g_mutex_unlock(&handle->lock);
+    if (clean) {
+        fuse_reply_err(req, 0);
+        return;
+    }
+    SyncWait *wait = g_new0(SyncWait, 1);
+    wait->req = req;
+    wait->n_pending = 1;
+    sync_part(handle, wait, false);
+}
+
+/* `sync FILE` opens for reading: what the other handles of the partition hold is committed through a producer of its
+ * own. */
+static int ensure_producer(NrdHandle *handle)
+{
+    Produce *produce = handle->state;
+    NrdProducer *producer;
+    g_mutex_lock(&handle->lock);
+    bool there = produce->producer != NULL;
+    g_mutex_unlock(&handle->lock);
+    if (there)
+        return 0;
+    int error = nrd_producer_open(handle->partition, false, &producer);
+    if (error < 0)
+        return error;
+    g_mutex_lock(&handle->lock);
+    if (!produce->producer)
+        produce->producer = g_steal_pointer(&producer);
+    g_mutex_unlock(&handle->lock);
+    if (producer)
+        nrd_producer_close(producer, NULL, NULL);
+    return 0;
+}
+
+/* Handles of the same node, the calling one included, that have a producer; each referenced. */
+static GPtrArray *producing_handles(NrdNode *node)
+{
+    GPtrArray *found = g_ptr_array_new();
+    g_mutex_lock(&node->lock);
+    for (guint i = 0; i < node->handles->len; i++) {
+        NrdHandle *handle = node->handles->pdata[i];
+        Produce *produce = handle->state;
+        g_mutex_lock(&handle->lock);
+        if (produce->producer)
+            g_ptr_array_add(found, nrd_handle_ref(handle));
+        g_mutex_unlock(&handle->lock);
+    }
+    g_mutex_unlock(&node->lock);
+    return found;
+}
+
+static void produce_fsync(NrdHandle *handle, fuse_req_t req)
+{
+    int error = ensure_producer(handle);
+    if (error < 0) {
+        nrd_reply_error(req, error == -EROFS ? 0 : error);
+        return;
+    }
+    GPtrArray *handles = producing_handles(handle->node);
+    SyncWait *wait = g_new0(SyncWait, 1);
+    wait->req = req;
+    wait->n_pending = (gint)handles->len + 1;
+    for (guint i = 0; i < handles->len; i++) {
+        sync_part(handles->pdata[i], wait, true);
+        nrd_handle_unref(handles->pdata[i]);
+    }
+    g_ptr_array_unref(handles);
+    sync_wait_done(wait);
+}
+
+static void closed(void *user_data, int error)
+{
+    nrd_handle_unref(user_data);
+}
+
+static void produce_release(NrdHandle *handle, bool last)
+{
+    Produce *produce = handle->state;
+    g_mutex_lock(&handle->lock);
+    NrdProducer *producer = g_steal_pointer(&produce->producer);
+    if (producer)
+        nrd_framing_end(&produce->framing, add_record, producer);
+    g_mutex_unlock(&handle->lock);
+    if (producer)
+        nrd_producer_close(producer, closed, handle);
+    else
+        nrd_handle_unref(handle);
+}
+
+static uint32_t produce_poll(NrdHandle *handle)
+{
+    return POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM;
+}
+
+const NrdFileOps nrd_produce_ops = {
+    .open = produce_open,
+    .read = produce_read,
+    .write = produce_write,
+    .flush = produce_flush,
+    .fsync = produce_fsync,
+    .release = produce_release,
+    .destroy = produce_destroy,
+    .poll = produce_poll,
+};

@@ -1,0 +1,292 @@
+/* See stream.h. */
+#include "fs/stream.h"
+
+#include <errno.h>
+#include <poll.h>
+
+typedef struct Held {
+    NrdLease lease;
+    bool delivered; /* all of it */
+} Held;
+
+typedef struct Rest {
+    NrdLease lease;
+    GString *text;
+    size_t pos;
+} Rest;
+
+struct NrdStream {
+    gint n_refs; /* atomic */
+    /* guarded by lock */
+    GMutex lock;
+    GHashTable *held; /* &held->lease.offset -> Held; a newer lease of an offset replaces a lapsed one */
+    GQueue rests;     /* Rest, oldest first */
+};
+
+static void free_rest(void *data)
+{
+    Rest *rest = data;
+    g_string_free(rest->text, TRUE);
+    g_free(rest);
+}
+
+static NrdStream *new_stream(void)
+{
+    NrdStream *stream = g_new0(NrdStream, 1);
+    stream->n_refs = 1;
+    g_mutex_init(&stream->lock);
+    stream->held = g_hash_table_new_full(g_int64_hash, g_int64_equal, NULL, g_free);
+    g_queue_init(&stream->rests);
+    return stream;
+}
+
+static void unref(NrdStream *stream)
+{
+    if (!g_atomic_int_dec_and_test(&stream->n_refs))
+        return;
+    g_queue_clear_full(&stream->rests, free_rest);
+    g_hash_table_unref(stream->held);
+    g_mutex_clear(&stream->lock);
+    g_free(stream);
+}
+
+/* The node has a reference of its own, from the first open to the last release. */
+int nrd_stream_open(NrdHandle *handle)
+{
+    NrdNode *node = handle->node;
+    NrdStreamHandle *state = g_new0(NrdStreamHandle, 1);
+    g_mutex_lock(&node->lock);
+    if (!node->stream)
+        node->stream = new_stream();
+    state->stream = node->stream;
+    g_atomic_int_inc(&state->stream->n_refs);
+    g_mutex_unlock(&node->lock);
+    handle->state = state;
+    return 0;
+}
+
+void nrd_stream_destroy(NrdHandle *handle)
+{
+    NrdStreamHandle *state = handle->state;
+    if (!state)
+        return;
+    unref(state->stream);
+    g_free(state);
+}
+
+static void hold_locked(NrdStream *stream, NrdLease lease, bool delivered)
+{
+    Held *held = g_new(Held, 1);
+    *held = (Held){ lease, delivered };
+    g_hash_table_replace(stream->held, &held->lease.offset, held);
+}
+
+static Held *find_locked(NrdStream *stream, NrdLease lease)
+{
+    Held *held = g_hash_table_lookup(stream->held, &lease.offset);
+    return held && held->lease.nonce == lease.nonce ? held : NULL;
+}
+
+void nrd_stream_hold(NrdStream *stream, NrdLease lease)
+{
+    g_mutex_lock(&stream->lock);
+    hold_locked(stream, lease, true);
+    g_mutex_unlock(&stream->lock);
+}
+
+void nrd_stream_hold_rest(NrdStream *stream, NrdLease lease, GString *text, size_t pos)
+{
+    Rest *rest = g_new(Rest, 1);
+    *rest = (Rest){ lease, text, pos };
+    g_mutex_lock(&stream->lock);
+    hold_locked(stream, lease, false);
+    g_queue_push_tail(&stream->rests, rest);
+    g_mutex_unlock(&stream->lock);
+}
+
+static void drop_locked(NrdStream *stream, NrdLease lease)
+{
+    if (find_locked(stream, lease))
+        g_hash_table_remove(stream->held, &lease.offset);
+    for (GList *l = stream->rests.head; l; l = l->next) {
+        Rest *rest = l->data;
+        if (rest->lease.nonce != lease.nonce || rest->lease.offset != lease.offset)
+            continue;
+        free_rest(rest);
+        g_queue_delete_link(&stream->rests, l);
+        return;
+    }
+}
+
+static void delivered_locked(NrdStream *stream, NrdLease lease, bool receipts)
+{
+    Held *held = find_locked(stream, lease);
+    if (held)
+        held->delivered = true;
+    if (held && receipts)
+        g_hash_table_remove(stream->held, &lease.offset);
+}
+
+bool nrd_stream_reply_rest(NrdHandle *handle, fuse_req_t req, size_t size, bool receipts)
+{
+    NrdStream *stream = nrd_handle_stream(handle);
+    g_mutex_lock(&stream->lock);
+    Rest *rest = g_queue_peek_head(&stream->rests);
+    if (!rest) {
+        g_mutex_unlock(&stream->lock);
+        return false;
+    }
+    NrdLease lease = rest->lease;
+    size_t n = MIN(size, rest->text->len - rest->pos);
+    char *piece = g_memdup2(rest->text->str + rest->pos, n);
+    rest->pos += n;
+    if (rest->pos == rest->text->len) {
+        free_rest(g_queue_pop_head(&stream->rests));
+        delivered_locked(stream, lease, receipts);
+    }
+    g_mutex_unlock(&stream->lock);
+    nrd_handle_ref(handle);
+    if (fuse_reply_buf(req, piece, n) < 0)
+        nrd_stream_give_back(handle, lease);
+    nrd_handle_unref(handle);
+    g_free(piece);
+    return true;
+}
+
+/* The lease is given back whether it is still known here or not; one that has lapsed is nobody's loss. */
+static void nack(NrdPartition *partition, NrdLease lease)
+{
+    int error = nrd_partition_settle(partition, NRD_VERB_NACK, lease.offset, lease.nonce);
+    (void)error;
+}
+
+void nrd_stream_give_back(NrdHandle *handle, NrdLease lease)
+{
+    NrdStream *stream = nrd_handle_stream(handle);
+    g_mutex_lock(&stream->lock);
+    drop_locked(stream, lease);
+    g_mutex_unlock(&stream->lock);
+    nack(handle->partition, lease);
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const NrdLease *x = a, *y = b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* Leases in order of offset, so that the frontier moves with each ack. take: they are not held any more. */
+static GArray *list_held(NrdStream *stream, bool only_delivered, bool take)
+{
+    GArray *leases = g_array_new(FALSE, FALSE, sizeof(NrdLease));
+    GHashTableIter iter;
+    void *value;
+    g_mutex_lock(&stream->lock);
+    g_hash_table_iter_init(&iter, stream->held);
+    while (g_hash_table_iter_next(&iter, NULL, &value)) {
+        Held *held = value;
+        if (only_delivered && !held->delivered)
+            continue;
+        g_array_append_val(leases, held->lease);
+        if (take)
+            g_hash_table_iter_remove(&iter);
+    }
+    g_mutex_unlock(&stream->lock);
+    g_array_sort(leases, by_offset);
+    return leases;
+}
+
+void nrd_stream_release(NrdHandle *handle, bool last)
+{
+    NrdStream *stream = NULL;
+    if (last) {
+        g_mutex_lock(&handle->node->lock);
+        if (handle->node->handles->len == 0)
+            stream = g_steal_pointer(&handle->node->stream);
+        g_mutex_unlock(&handle->node->lock);
+    }
+    if (stream) {
+        GArray *leases = list_held(stream, false, true);
+        for (guint i = 0; i < leases->len; i++)
+            nack(handle->partition, g_array_index(leases, NrdLease, i));
+        g_array_unref(leases);
+        unref(stream);
+    }
+    nrd_handle_unref(handle);
+}
+
+static void put_back(NrdStream *stream, NrdLease lease)
+{
+    g_mutex_lock(&stream->lock);
+    if (!g_hash_table_contains(stream->held, &lease.offset))
+        hold_locked(stream, lease, true);
+    g_mutex_unlock(&stream->lock);
+}
+
+int nrd_stream_settle_delivered(NrdHandle *handle, NrdVerb verb)
+{
+    NrdStream *stream = nrd_handle_stream(handle);
+    int first_error = 0;
+    GArray *leases = list_held(stream, true, verb != NRD_VERB_EXTEND);
+    for (guint i = 0; i < leases->len; i++) {
+        NrdLease lease = g_array_index(leases, NrdLease, i);
+        int error = nrd_partition_settle(handle->partition, verb, lease.offset, lease.nonce);
+        if (error == -EAGAIN)
+            put_back(stream, lease);
+        if (error < 0 && first_error == 0)
+            first_error = error;
+    }
+    g_array_unref(leases);
+    return first_error;
+}
+
+int nrd_stream_settle_offset(NrdHandle *handle, NrdVerb verb, uint64_t offset)
+{
+    NrdStream *stream = nrd_handle_stream(handle);
+    g_mutex_lock(&stream->lock);
+    Held *held = g_hash_table_lookup(stream->held, &offset);
+    NrdLease lease = held ? held->lease : (NrdLease){ 0 };
+    g_mutex_unlock(&stream->lock);
+    if (!held)
+        return -ESTALE;
+    int error = nrd_partition_settle(handle->partition, verb, lease.offset, lease.nonce);
+    if (error == -EAGAIN || (error == 0 && verb == NRD_VERB_EXTEND))
+        return error;
+    g_mutex_lock(&stream->lock);
+    drop_locked(stream, lease);
+    g_mutex_unlock(&stream->lock);
+    return error;
+}
+
+typedef struct FrontierWait {
+    fuse_req_t req;
+    NrdHandle *handle; /* referenced */
+    int before;
+} FrontierWait;
+
+static void frontier_synced(void *user_data, int error)
+{
+    FrontierWait *wait = user_data;
+    nrd_reply_error(wait->req, wait->before < 0 ? wait->before : error);
+    nrd_handle_unref(wait->handle);
+    g_free(wait);
+}
+
+void nrd_stream_reply_synced(NrdHandle *handle, fuse_req_t req, int before)
+{
+    FrontierWait *wait = g_new(FrontierWait, 1);
+    *wait = (FrontierWait){ req, nrd_handle_ref(handle), before };
+    nrd_partition_sync_frontier(handle->partition, frontier_synced, wait);
+}
+
+uint32_t nrd_stream_poll(NrdHandle *handle)
+{
+    NrdStream *stream = nrd_handle_stream(handle);
+    uint32_t events = handle->ops->write ? POLLOUT | POLLWRNORM : 0;
+    g_mutex_lock(&stream->lock);
+    bool readable = stream->rests.length > 0;
+    g_mutex_unlock(&stream->lock);
+    if (readable || nrd_partition_readable(handle->partition))
+        events |= POLLIN | POLLRDNORM;
+    return events;
+}

@@ -1,0 +1,57 @@
+/* What the handles of one consuming node share: the leases they hold, and records read in part.
+ *
+ * Records are identified by offset and nonce. The engine decides whether a lease lives; here is only what was handed
+ * out and not yet settled. Threads: any; functions that settle call the engine with no lock held. */
+#ifndef NRD_FS_STREAM_H
+#define NRD_FS_STREAM_H
+
+#include "fs/fs_private.h"
+#include "fs/lines.h"
+
+typedef struct NrdStream NrdStream;
+
+/* handle->state of a consuming file. */
+typedef struct NrdStreamHandle {
+    NrdStream *stream; /* referenced */
+    NrdLines lines;    /* guarded by the handle's lock */
+} NrdStreamHandle;
+
+typedef struct NrdLease {
+    uint64_t offset;
+    uint64_t nonce;
+} NrdLease;
+
+/* Open, destroy, release and poll of a consuming file. */
+int nrd_stream_open(NrdHandle *handle);
+void nrd_stream_destroy(NrdHandle *handle);
+void nrd_stream_release(NrdHandle *handle, bool last);
+uint32_t nrd_stream_poll(NrdHandle *handle);
+
+static inline NrdStream *nrd_handle_stream(const NrdHandle *handle)
+{
+    return ((NrdStreamHandle *)handle->state)->stream;
+}
+
+/* Answers a read with what is left of a record read in part. When that completes the record and `receipts` is not set
+ * it counts as delivered; with receipts its lease is the reader's. false: there is none, nothing replied. */
+bool nrd_stream_reply_rest(NrdHandle *handle, fuse_req_t req, size_t size, bool receipts);
+
+/* A record handed over whole. */
+void nrd_stream_hold(NrdStream *stream, NrdLease lease);
+
+/* A record of which pos bytes are handed over; takes text. */
+void nrd_stream_hold_rest(NrdStream *stream, NrdLease lease, GString *text, size_t pos);
+
+/* Gives a record back whose reader is gone. */
+void nrd_stream_give_back(NrdHandle *handle, NrdLease lease);
+
+/* Settles everything fully delivered: 0, or the first error. What the full acked-ahead set refuses stays held. */
+int nrd_stream_settle_delivered(NrdHandle *handle, NrdVerb verb) NRD_MUST_CHECK;
+
+/* Settles one record: -ESTALE when it is not held. */
+int nrd_stream_settle_offset(NrdHandle *handle, NrdVerb verb, uint64_t offset) NRD_MUST_CHECK;
+
+/* Makes what is settled durable, then replies: before, if not 0, else the result. */
+void nrd_stream_reply_synced(NrdHandle *handle, fuse_req_t req, int before);
+
+#endif

@@ -1,0 +1,238 @@
+"""Builds and runs every test of the repository; scripts/test installs what this needs and starts it.
+
+The last line is `N passed, N failed` and counts unit subtests, tests through the mount and the checks. Each kind of
+test must have run: a runner that found none is a failure.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+BUILD = os.environ.get("NARADFS_BUILD", "build")
+PYTHON = "/usr/bin/python3"
+BUILDS = {
+    "gcc": (BUILD, "gcc", ["-Dwerror=true"]),
+    "clang": (BUILD + "-clang", "clang", ["-Dwerror=true"]),
+    # gcc's warnings are not reliable in instrumented code, and its plain build has -Werror already
+    "sanitizers": (BUILD + "-san", "gcc", ["-Db_sanitize=address,undefined", "-Doptimization=1", "-Dwerror=false"]),
+}
+UNIT_LIMIT_S = 300
+MOUNT_LIMIT_S = 420
+
+
+class Tally:
+    def __init__(self):
+        self.passed = 0
+        self.failed = 0
+        self.skipped = []
+        self.start = time.monotonic()
+
+    def say(self, word, what, detail=""):
+        print(f"[{time.monotonic() - self.start:6.1f} s] {word:4} {what}{detail}", flush=True)
+
+    def one(self, what, good, output=""):
+        if good:
+            self.passed += 1
+        else:
+            self.failed += 1
+            print(tail(output, 80))
+        self.say("ok" if good else "FAIL", what)
+        return good
+
+    def many(self, what, passed, failed, skipped=()):
+        self.passed += passed
+        self.failed += failed
+        self.skipped += skipped
+        self.say("FAIL" if failed else "ok", what, f": {passed} passed, {failed} failed, {len(skipped)} skipped")
+
+
+def tail(text, n_lines):
+    return "\n".join(text.splitlines()[-n_lines:])
+
+
+def run(command, limit_s=600, env=None):
+    """Runs a command in the repository; (succeeded, output). Whatever it started is killed when the time is over."""
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL,
+                                   stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        return finish(process, out, limit_s)
+
+
+def finish(process, out, limit_s):
+    note = ""
+    try:
+        process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        note = f"\n{process.args[0]}: killed after {limit_s} s"
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    out.seek(0)
+    return process.returncode == 0, out.read().decode(errors="replace") + note
+
+
+def build(tally, name):
+    folder, compiler, options = BUILDS[name]
+    good, output = True, ""
+    if not os.path.exists(os.path.join(ROOT, folder, "build.ninja")):
+        good, output = run(["/usr/bin/meson", "setup", folder] + options, env={"CC": compiler})
+    if good:
+        good, output = run(["ninja", "-C", folder])
+    return tally.one(f"build with {name}", good, output)
+
+
+def sanitizer_env(tally):
+    """How instrumented programs report; leaks are looked for where the machine lets LeakSanitizer work."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, program = os.path.join(folder, "leak.c"), os.path.join(folder, "leak")
+        with open(source, "w", encoding="utf-8") as file:
+            file.write("#include <stdlib.h>\nvoid *volatile p;\nint main(void)\n{\n    p = malloc(9);\n    p = 0;\n}\n")
+        run(["gcc", "-fsanitize=address", source, "-o", program])
+        _, output = run([program])
+    leaks = "detected memory leaks" in output
+    if not leaks:
+        tally.say("note", "LeakSanitizer does not work on this machine (it needs ptrace); leaks are not looked for")
+    return {
+        "ASAN_OPTIONS": f"detect_leaks={int(leaks)}:detect_stack_use_after_return=0:abort_on_error=0:exitcode=99",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:exitcode=99",
+        "G_SLICE": "always-malloc",
+    }
+
+
+def unit_tests(tally, name, env):
+    folder = BUILDS[name][0]
+    what = f"unit tests, {name} build"
+    logs = os.path.join(ROOT, folder, "meson-logs")
+    for log in ("testlog.json", "testlog.junit.xml"):
+        if os.path.exists(os.path.join(logs, log)):
+            os.unlink(os.path.join(logs, log))
+    good, output = run(["/usr/bin/meson", "test", "-C", folder, "--no-rebuild", "--print-errorlogs"], UNIT_LIMIT_S, env)
+    passed = failed = 0
+    skipped = []
+    failing_programs = set()
+    if os.path.exists(os.path.join(logs, "testlog.junit.xml")):
+        for suite in ElementTree.parse(os.path.join(logs, "testlog.junit.xml")).getroot().iter("testsuite"):
+            for case in suite.findall("testcase"):
+                if case.find("failure") is not None or case.find("error") is not None:
+                    failed += 1
+                    failing_programs.add(suite.get("name", "").split(".")[-1])
+                elif case.find("skipped") is not None:
+                    skipped.append(f"{what}: {suite.get('name')} {case.get('name')}")
+                else:
+                    passed += 1
+    if os.path.exists(os.path.join(logs, "testlog.json")):
+        with open(os.path.join(logs, "testlog.json"), encoding="utf-8", errors="replace") as file:
+            for line in file:
+                test = json.loads(line)  # a program that crashed has no failing subtest to its name
+                if test["result"] not in ("OK", "SKIP", "EXPECTEDFAIL") and not failed:
+                    failed += 1
+                    failing_programs.add(test["name"])
+    if passed + failed == 0 or (not good and failed == 0):
+        failed += 1
+    if failed:
+        print(tail(output, 150))
+    tally.many(what, passed, failed, skipped)
+
+
+def mounts_below(folder):
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+        points = [line.split()[4].replace("\\040", " ") for line in file]
+    return [point for point in points if point.startswith(folder + "/")]
+
+
+def unmount_below(folder):
+    """Takes away what a killed test run left mounted."""
+    for point in reversed(mounts_below(folder)):
+        for command in (["fusermount3", "-u", "-z", point], ["umount", "-l", point]):
+            if point in mounts_below(folder):
+                subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+
+
+class MountTests:
+    """One run of tests/mount against one build; several run side by side."""
+
+    def __init__(self, name, env):
+        self.name = name
+        self.folder = os.path.join(ROOT, BUILDS[name][0])
+        self.junit = os.path.join(self.folder, "mount-tests.xml")
+        self.base = os.path.join(self.folder, "mount-tests")
+        unmount_below(self.base)
+        if os.path.exists(self.junit):
+            os.unlink(self.junit)
+        self.out = tempfile.TemporaryFile()
+        command = [PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--durations=8", "--basetemp", self.base,
+                   "--junitxml", self.junit, "tests/mount"]
+        environment = {**os.environ, **env, "NARADFS": os.path.join(self.folder, "mount", "naradfs"),
+                       "PYTHONDONTWRITEBYTECODE": "1"}
+        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=self.out,
+                                        stderr=subprocess.STDOUT, start_new_session=True)
+
+    def finish(self, tally):
+        good, output = finish(self.process, self.out, MOUNT_LIMIT_S)
+        unmount_below(self.base)
+        what = f"mount tests, {self.name} build"
+        passed = failed = 0
+        skipped = []
+        if os.path.exists(self.junit):
+            for case in ElementTree.parse(self.junit).getroot().iter("testcase"):
+                if case.find("failure") is not None or case.find("error") is not None:
+                    failed += 1
+                elif case.find("skipped") is not None:
+                    why = case.find("skipped").get("message", "")
+                    skipped.append(f"{what}: {case.get('name')}: {why}")
+                else:
+                    passed += 1
+        if passed + failed == 0 or (not good and failed == 0):
+            failed += 1
+        print(tail(output, 400 if failed else 12))
+        tally.many(what, passed, failed, skipped)
+
+
+def run_script(tally):
+    """scripts/run, twice, over folders of its own."""
+    folder = os.path.join(ROOT, BUILD, "run-script")
+    unmount_below(folder)
+    data, mnt = os.path.join(folder, "data"), os.path.join(folder, "mnt")
+    for times in ("once", "again"):
+        good, output = run(["scripts/run", data, mnt], 200)
+        tally.one(f"scripts/run, {times}", good and "hello from" in output, output)
+    good, output = run(["fusermount3", "-u", mnt], 30)
+    tally.one("unmount after scripts/run", good, output)
+    unmount_below(folder)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="one build, its unit tests and its mount tests")
+    options = parser.parse_args()
+    tally = Tally()
+
+    tally.one("floors: the checker's self-test", *run(["scripts/check-floors", "--self-test"]))
+    tally.one("floors", *run(["scripts/check-floors"]))
+    tally.one("format", *run(["scripts/check-format"]))
+    names = ["gcc"] if options.quick else ["gcc", "clang", "sanitizers"]
+    built = [name for name in names if build(tally, name)]
+    tested = [name for name in built if name != "clang"]
+    envs = {name: sanitizer_env(tally) if name == "sanitizers" else {} for name in tested}
+    for name in tested:
+        unit_tests(tally, name, envs[name])
+    for tests in [MountTests(name, envs[name]) for name in tested]:
+        tests.finish(tally)
+    if "gcc" in built and not options.quick:
+        run_script(tally)
+
+    for line in tally.skipped:
+        print("skipped:", line)
+    print(f"took {time.monotonic() - tally.start:.0f} s")
+    print(f"{tally.passed} passed, {tally.failed} failed", flush=True)
+    return 1 if tally.failed or not tested else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

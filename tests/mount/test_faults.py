@@ -1,0 +1,340 @@
+"""Disks that are full, that fail, and that may only be read."""
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+import seglog
+from support import (Consumer, drain, fails, lines, log, number, open_fails, produce, read_file, shell, wait_for,
+                     write_all, write_file, xattr)
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A small ext4 file system of its own, mounted."""
+    image, folder = tmp_path / "disk.img", tmp_path / "disk"
+    folder.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(24 * MIB)
+    subprocess.run(["/sbin/mkfs.ext4", "-q", "-m", "0", "-F", str(image)], check=True, stdin=subprocess.DEVNULL)
+    done = subprocess.run(["mount", "-o", "loop", str(image), str(folder)], stdin=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE, check=False)
+    if done.returncode != 0:
+        pytest.skip("no loop device: " + done.stderr.decode().strip())
+    yield str(folder)
+    for command in (["umount", str(folder)], ["umount", "-l", str(folder)]):
+        if subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            break
+    os.unlink(image)
+
+
+@pytest.fixture
+def on_small_disk(small_disk, mounts):
+    mount = mounts(start=False)
+    mount.data = small_disk + "/data"
+    os.mkdir(mount.data)
+    return mount.start()
+
+
+def fill(disk):
+    """Takes all the space there is; the file to remove."""
+    path = disk + "/filler"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    for size in (MIB, 65536, 4096, 512):
+        while True:
+            try:
+                os.write(fd, bytes(size))
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+                break
+    os.fsync(fd)
+    os.close(fd)
+    return path
+
+
+def write_until_full(fd, record):
+    """Commits this record until the disk is full; how many were acknowledged. One is left in the handle."""
+    for count in range(2000):
+        try:
+            write_all(fd, record(count))
+            os.fsync(fd)
+        except OSError as error:
+            assert error.errno in (errno.ENOSPC, errno.EDQUOT), error
+            return count
+    raise AssertionError("the disk never got full")
+
+
+@pytest.mark.limit(120)
+def test_full_disk(small_disk, on_small_disk):
+    m = on_small_disk
+    part = m.make("t")
+    produce(part, "first")
+    filler = fill(small_disk)
+    record = lambda i: b"%06d " % i + b"z" * 20000 + b"\n"  # noqa: E731
+    fd = os.open(part + "/produce", os.O_RDWR)
+    count = write_until_full(fd, record)
+    wanted = b"first\n" + b"".join(record(i) for i in range(count))
+    assert log(part) == wanted  # nothing of the failed one is seen
+    assert number(part, "hwm") == number(part, "next_offset") == count + 1
+    assert number(part, "poisoned") == 0
+    for _ in range(3):
+        assert fails(os.fsync, fd) == errno.ENOSPC
+    assert log(part) == wanted
+    assert drain(part) == wanted  # consuming goes on
+    os.unlink(filler)
+    os.fsync(fd)  # the same handle, no restart: one copy, at the offset that the failed attempt had
+    wanted += record(count)
+    assert log(part) == wanted
+    ranges = b""
+    while not ranges.endswith(b"p00000 %d %d\n" % (count + 1, count + 1)):
+        more = os.read(fd, 65536)
+        assert more, ranges
+        ranges += more
+    os.close(fd)
+    produce(part, "last")
+    m.restart()
+    assert log(part) == wanted + b"last\n"
+    m.stop()
+    records = seglog.read_partition(m.data_part("t"))
+    assert lines(*[payload for _, _, _, payload in records]) == wanted + b"last\n"
+
+
+def test_full_disk_with_several_producers(small_disk, on_small_disk):
+    m = on_small_disk
+    part = m.make("t", linger_ms=60000)
+    produce(part, "first")
+    filler = fill(small_disk)
+    fds = [os.open(part + "/produce", os.O_WRONLY) for _ in range(3)]
+    big = os.open(part + "/produce", os.O_WRONLY)
+    count = write_until_full(big, lambda i: b"%06d " % i + b"z" * 20000 + b"\n")
+    for n, fd in enumerate(fds):
+        write_all(fd, b"".join(b"w%d-%d " % (n, i) + b"y" * 9000 + b"\n" for i in range(10)))
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+    os.unlink(filler)
+    for fd in fds + [big]:
+        os.fsync(fd)
+        os.close(fd)
+    seen = [line.split(b" ")[0] for line in log(part).splitlines()]
+    expected = [b"first"] + [b"%06d" % i for i in range(count + 1)] + [b"w%d-%d" % (n, i) for n in range(3) for i in range(10)]
+    assert sorted(seen) == sorted(expected)
+    for n in range(3):
+        assert [name for name in seen if name.startswith(b"w%d-" % n)] == [b"w%d-%d" % (n, i) for i in range(10)]
+
+
+def test_full_disk_is_told_to_programs(small_disk, on_small_disk):
+    m = on_small_disk
+    part = m.make("t")
+    produce(part, "first")
+    filler = fill(small_disk)
+    source = m.base + "/source"
+    with open(source, "wb") as file:
+        file.write(b"".join(b"%d " % i + b"x" * 1000 + b"\n" for i in range(6000)))
+    for client in (f"cp {source} {part}/produce", f"dd if={source} of={part}/produce conv=fsync status=none"):
+        done = shell(client, check=False)
+        assert done.returncode != 0 and b"No space left" in done.stderr, (client, done)
+    assert log(part).startswith(b"first\n")
+    os.unlink(filler)
+    wait_for(lambda: produce(part, "after") is None, "a commit")
+    assert log(part).endswith(b"after\n")
+
+
+def test_topics_on_a_full_disk(small_disk, on_small_disk):
+    m = on_small_disk
+    produce(m.make("t"), "x")
+    filler = fill(small_disk)
+    for n in range(200):  # file systems keep a little for names
+        try:
+            os.mkdir(m.topic(f"new{n}"))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+            break
+    else:
+        pytest.fail("200 topics fit on a full disk")
+    names = sorted(os.listdir(m.mnt + "/topics"))
+    assert f"new{n}" not in names
+    os.unlink(filler)
+    os.mkdir(m.topic(f"new{n}"))
+    produce(m.part(f"new{n}"), "y")
+    m.restart()
+    assert sorted(os.listdir(m.mnt + "/topics")) == sorted(names + [f"new{n}"])
+    assert log(m.part("t")) == b"x\n"
+
+
+def test_read_only_disk(small_disk, on_small_disk):
+    m = on_small_disk
+    produce(m.make("t"), "x", "y")
+    m.stop()
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True, stdin=subprocess.DEVNULL)
+    try:
+        assert not m.try_start(), "mounted for writing over a read-only file system"
+        assert "read-only" in m.stderr().lower(), m.stderr()
+        m.options = "ro"
+        m.start()
+        assert log(m.part("t")) == b"x\ny\n"
+        assert open_fails(m.part("t") + "/produce", os.O_WRONLY) == errno.EROFS
+        m.stop()
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True, stdin=subprocess.DEVNULL)
+
+
+class Inject:
+    """strace that makes calls of the running daemon on one file fail."""
+
+    def __init__(self, m, path, calls, fault):
+        self.err = m.base + "/strace"
+        self.process = subprocess.Popen(
+            ["strace", "-f", "-qq", "-o", self.err, "-e", f"trace={calls}", "-e", f"inject={calls}:{fault}", "-P", path,
+             "-p", str(m.process.pid)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: self.attached(m.process.pid), "strace to attach")
+
+    def attached(self, pid):
+        if self.process.poll() is not None:
+            pytest.skip("strace cannot attach to a process on this machine")
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/status", encoding="utf-8") as file:
+                if "TracerPid:\t0\n" in file.read():
+                    return False
+        return True
+
+    def fired(self):
+        return read_file(self.err).count(b"INJECTED")
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(20)
+
+
+def need_strace():
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed")
+
+
+def active_segment(m, topic):
+    folder = m.data_part(topic)
+    return f"{folder}/{seglog.segment_names(folder)[-1]}"
+
+
+def test_failed_sync_poisons_until_reopen(m):
+    need_strace()
+    part = m.make("t", linger_ms=60000)
+    witness = m.make("u")
+    produce(part, "a", "b")
+    fd = os.open(part + "/produce", os.O_RDWR)
+    os.write(fd, b"c\nd\n")
+    fault = Inject(m, active_segment(m, "t"), "fdatasync,fsync", "error=EIO")
+    try:
+        assert fails(os.fsync, fd) == errno.EIO
+        assert fault.fired() >= 1
+    finally:
+        fault.stop()
+    assert number(part, "poisoned") == 1
+    assert xattr(part, "poison_reason") != ""
+    assert fails(os.fsync, fd) == errno.EIO  # the disk is well again, and that proves nothing
+    other = os.open(part + "/produce", os.O_WRONLY)
+    try:
+        os.write(other, b"x\n")
+        assert fails(os.fsync, other) == errno.EIO
+    except OSError as error:
+        assert error.errno == errno.EIO
+    try:
+        os.close(other)
+    except OSError as error:
+        assert error.errno == errno.EIO
+    assert log(part) == b"a\nb\n"  # reads go on
+    assert drain(part) == b"a\nb\n"
+    assert b"poison" in read_file(part + "/status").lower() or xattr(part, "poison_reason").encode() in read_file(part + "/status")
+    produce(witness, "others are served")
+    assert log(witness) == b"others are served\n"
+    write_file(part + "/ctl", b"reopen\n")
+    assert (number(part, "poisoned"), xattr(part, "poison_reason")) == (0, "")
+    assert log(part) == b"a\nb\n"
+    os.fsync(fd)
+    assert log(part) == b"a\nb\nc\nd\n"
+    assert os.read(fd, 100) == b"p00000 2 3\n"
+    os.close(fd)
+    m.restart()
+    assert log(part) == b"a\nb\nc\nd\n"
+
+
+def test_poison_does_not_outlive_the_daemon(m):
+    need_strace()
+    part = m.make("t")
+    produce(part, "a")
+    fault = Inject(m, active_segment(m, "t"), "fdatasync,fsync", "error=EIO")
+    fd = os.open(part + "/produce", os.O_WRONLY)
+    try:
+        os.write(fd, b"b\n")
+        assert fails(os.fsync, fd) == errno.EIO
+    finally:
+        fault.stop()
+    try:
+        os.close(fd)
+    except OSError:
+        pass
+    m.crash()
+    assert number(part, "poisoned") == 0
+    assert log(part) in (b"a\n", b"a\nb\n")  # b was never acknowledged: it may be there, once
+    produce(part, "c")
+    assert log(part).endswith(b"c\n")
+
+
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+def test_failed_write_leaves_nothing(m, error):
+    need_strace()
+    part = m.make("t", linger_ms=60000)
+    produce(part, "a", "b")
+    fd = os.open(part + "/produce", os.O_RDWR)
+    os.write(fd, b"c\nd\n")
+    fault = Inject(m, active_segment(m, "t"), "pwrite64,pwritev,pwritev2,write,writev", f"error={error}")
+    try:
+        assert fails(os.fsync, fd) == getattr(errno, error)
+        assert fault.fired() >= 1
+        assert log(part) == b"a\nb\n"
+    finally:
+        fault.stop()
+    assert number(part, "poisoned") == 0
+    os.fsync(fd)
+    assert log(part) == b"a\nb\nc\nd\n"
+    assert os.read(fd, 100) == b"p00000 2 3\n"
+    os.close(fd)
+    m.restart()
+    assert log(part) == b"a\nb\nc\nd\n"
+
+
+def test_failed_read_gives_the_lease_back(m):
+    need_strace()
+    part = m.make("t")
+    produce(part, "a", "b")
+    m.restart()  # nothing of it is in memory
+    fault = Inject(m, active_segment(m, "t"), "pread64,preadv,preadv2,read", "error=EIO")
+    consumer = Consumer(part)
+    try:
+        assert fails(consumer.read) == errno.EIO
+        assert fault.fired() >= 1
+    finally:
+        fault.stop()
+    assert number(part, "frontier") == 0  # not skipped
+    wait_for(lambda: number(part, "in_flight") == 0, "the lease to return")
+    assert consumer.read() == b"a\n"
+    assert consumer.read() == b"b\n"
+    consumer.close()
+
+
+def test_few_descriptors(mounts):
+    """More partitions than descriptors."""
+    m = mounts(start=False)
+    m.spawn(["bash", "-c", "ulimit -n 128; exec \"$@\"", "-", *m.command()])
+    m.wait_mounted()
+    m.make("t", partitions=300)
+    for n in range(0, 300, 7):
+        produce(m.part("t", n), n)
+    for n in range(0, 300, 7):
+        assert log(m.part("t", n)) == b"%d\n" % n
