@@ -457,7 +457,7 @@ static int seek_target(NrdLog *log, NrdSeek to, uint64_t offset, uint64_t *ret_t
 
 int nrd_partition_seek(NrdPartition *partition, NrdSeek to, uint64_t offset)
 {
-    uint64_t target;
+    uint64_t target = 0;
     int rc = partition->topic->engine->read_only ? -EROFS : nrd_partition_usable(partition);
     if (rc == 0)
         rc = seek_target(atomic_load(&partition->log), to, offset, &target);

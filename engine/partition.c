@@ -211,10 +211,8 @@ int nrd_partition_reopen(NrdPartition *partition)
         rc = nrd_partition_open(partition, &config);
     }
     nrd_produce_leave(partition);
-    if (rc == 0) {
-        nrd_diag(NRD_LEVEL_NOTICE, nrd_partition_place(partition), "reopened");
+    if (rc == 0)
         nrd_consume_wake(partition);
-    }
     return rc;
 }
 

@@ -216,8 +216,8 @@ static void report(NrdLog *log, int error)
 {
     if (error < 0)
         nrd_counter_add(NRD_COUNTER_COMMIT_FAILED, 1);
-    if (error == log->commit_error)
-        return;
+    if (error == log->commit_error || nrd_log_is_poisoned(log))
+        return; /* poison has its own line */
     NrdPlace place = nrd_segment_home_place(&log->home, (int64_t)nrd_load(&log->next_offset));
     if (error < 0)
         nrd_diag(NRD_LEVEL_ERROR, place, "commit failed: %s; nothing of it is left", g_strerror(-error));

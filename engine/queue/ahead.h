@@ -23,6 +23,7 @@
 #include "engine/base/macros.h"
 #include "engine/queue/queue.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -8,6 +8,7 @@
 
 #include <glib.h>
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct NrdLeaseTable NrdLeaseTable;

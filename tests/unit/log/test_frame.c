@@ -90,7 +90,7 @@ static void test_plausible(void)
 {
     uint8_t good[27] = { 0xCA, 0xFE, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 14, 0, 0, 0, 14 };
     /* position, value: each makes it implausible */
-    static const uint8_t bad[][2] = { { 0, 0xCB }, { 1, 0xFF }, { 2, 2 },  { 2, 8 },  { 3, 0x80 }, { 6, 0 },
+    static const uint8_t bad[][2] = { { 0, 0xCB }, { 1, 0xFF }, { 2, 2 },   { 2, 8 },   { 3, 0x80 }, { 6, 0 },
                                       { 6, 2 },    { 7, 0x80 }, { 18, 13 }, { 22, 15 }, { 15, 0x20 } };
     g_assert_true(nrd_frame_header_plausible(good));
     for (size_t i = 0; i < G_N_ELEMENTS(bad); i++) {

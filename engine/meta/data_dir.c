@@ -1,0 +1,242 @@
+/* See data_dir.h. The layout: lock, format, meta/, ingress/, topics/. `format` is written before the folders, so that a
+ * crash while a new directory is laid out leaves one that the next start completes. */
+#include "engine/meta/data_dir.h"
+
+#include "engine/base/diag.h"
+#include "engine/io/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+struct NrdDataDir {
+    int root_fd;
+    int lock_fd; /* -1 on a read-only file system without a lock file */
+};
+
+static const char *const folders[] = { "meta", "topics", "ingress" };
+
+static int refuse(char **ret_why, int error, char *sentence)
+{
+    *ret_why = sentence;
+    return error;
+}
+
+/* ---- the folder itself ---- */
+
+static int create_root(const char *path)
+{
+    g_autofree char *parent = g_path_get_dirname(path);
+    g_autofree char *name = g_path_get_basename(path);
+    int parent_fd = -1;
+    int rc = nrd_io_open_root(parent, &parent_fd);
+    if (rc == 0)
+        rc = nrd_io_make_dir(parent_fd, name);
+    nrd_io_close(&parent_fd);
+    return rc;
+}
+
+static int open_root(const char *path, bool read_only, int *ret_fd, char **ret_why)
+{
+    int rc = nrd_io_open_root(path, ret_fd);
+    if (rc == -ENOENT && !read_only) {
+        rc = create_root(path);
+        if (rc == 0)
+            rc = nrd_io_open_root(path, ret_fd);
+    }
+    if (rc == -ELOOP)
+        return refuse(ret_why, rc,
+                      g_strdup_printf("the data directory %s is a symbolic link; name the folder itself", path));
+    if (rc < 0)
+        return refuse(ret_why, rc,
+                      g_strdup_printf("the data directory %s cannot be opened: %s", path, g_strerror(-rc)));
+    return 0;
+}
+
+/* ---- the lock ---- */
+
+/* Who holds the lock, for the sentence: what stands in the file, if it is a number. */
+static char *lock_holder(int root_fd)
+{
+    g_autoptr(GBytes) bytes = NULL;
+    if (nrd_io_read_file(root_fd, "lock", 64, &bytes) < 0)
+        return g_strdup("another process");
+    gsize size;
+    const char *data = g_bytes_get_data(bytes, &size);
+    g_autofree char *text = g_strndup(data ? data : "", size);
+    g_strstrip(text);
+    if (text[0] == '\0' || strspn(text, "0123456789") != strlen(text))
+        return g_strdup("another process");
+    return g_strdup_printf("the process with pid %s", text);
+}
+
+/* For the sentence of a daemon that is refused; nothing depends on it. */
+static void write_pid(int fd)
+{
+    char text[32];
+    int n = g_snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    int rc = nrd_io->ftruncate(fd, 0);
+    if (rc == 0)
+        rc = nrd_io_pwrite_full(fd, text, (size_t)n, 0);
+    if (rc < 0)
+        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "the pid could not be written into the lock file: %s",
+                 g_strerror(-rc));
+}
+
+static int take_lock(NrdDataDir *dir, const char *path, bool read_only, char **ret_why)
+{
+    int fd = nrd_io->open(dir->root_fd, "lock", read_only ? O_RDONLY : O_RDWR | O_CREAT, 0600);
+    if (read_only && fd == -ENOENT)
+        return 0;
+    if (fd == -EROFS)
+        return refuse(ret_why, fd,
+                      g_strdup_printf("the data directory %s is on a read-only file system; mount with -o ro", path));
+    if (fd < 0)
+        return refuse(ret_why, fd, g_strdup_printf("%s/lock cannot be opened: %s", path, g_strerror(-fd)));
+    dir->lock_fd = fd;
+    int rc = nrd_io->lock(fd);
+    if (rc == -EWOULDBLOCK) {
+        g_autofree char *holder = lock_holder(dir->root_fd);
+        return refuse(
+            ret_why, -EBUSY,
+            g_strdup_printf("the data directory %s is in use by %s; one daemon at a time serves it", path, holder));
+    }
+    if (rc < 0)
+        return refuse(ret_why, rc, g_strdup_printf("%s/lock cannot be locked: %s", path, g_strerror(-rc)));
+    if (!read_only)
+        write_pid(fd);
+    return 0;
+}
+
+/* ---- the layout ---- */
+
+static bool counts_as_empty(const GPtrArray *names)
+{
+    for (guint i = 0; i < names->len; i++) {
+        const char *name = names->pdata[i];
+        if (strcmp(name, "lock") != 0 && strcmp(name, "lost+found") != 0 && strcmp(name, "format.tmp") != 0)
+            return false;
+    }
+    return true;
+}
+
+static int check_version(const char *path, GBytes *bytes, char **ret_why)
+{
+    gsize size;
+    const char *data = g_bytes_get_data(bytes, &size);
+    g_autofree char *text = g_strndup(data ? data : "", size);
+    g_strchomp(text);
+    guint64 version;
+    if (strlen(text) == 0 || strspn(text, "0123456789") != strlen(text) ||
+        !g_ascii_string_to_unsigned(text, 10, 1, G_MAXUINT32, &version, NULL))
+        return refuse(ret_why, -EINVAL,
+                      g_strdup_printf("%s/format does not hold a version number; for this program it should be %d "
+                                      "(nothing was changed)",
+                                      path, NRD_DATA_FORMAT));
+    if (version > NRD_DATA_FORMAT)
+        return refuse(ret_why, -ENOTSUP,
+                      g_strdup_printf("%s/format says version %" G_GUINT64_FORMAT
+                                      ", this program knows up to %d: use a newer naradfs",
+                                      path, version, NRD_DATA_FORMAT));
+    return 0;
+}
+
+static int write_format(int root_fd, const char *path, char **ret_why)
+{
+    g_autofree char *text = g_strdup_printf("%d\n", NRD_DATA_FORMAT);
+    int rc = nrd_io_replace_file(root_fd, "format", text, strlen(text));
+    if (rc < 0)
+        return refuse(ret_why, rc, g_strdup_printf("%s/format cannot be written: %s", path, g_strerror(-rc)));
+    return 0;
+}
+
+static int check_format(int root_fd, const char *path, bool read_only, char **ret_why)
+{
+    g_autoptr(GBytes) bytes = NULL;
+    g_autoptr(GPtrArray) names = NULL;
+    int rc = nrd_io_read_file(root_fd, "format", 64, &bytes);
+    if (rc == 0)
+        return check_version(path, bytes, ret_why);
+    if (rc != -ENOENT)
+        return refuse(ret_why, rc,
+                      g_strdup_printf("%s/format cannot be read: %s", path,
+                                      rc == -EINVAL ? "it is not a regular file" : g_strerror(-rc)));
+    rc = nrd_io_list_dir(root_fd, ".", &names);
+    if (rc < 0)
+        return refuse(ret_why, rc, g_strdup_printf("%s cannot be listed: %s", path, g_strerror(-rc)));
+    if (!counts_as_empty(names))
+        return refuse(ret_why, -EINVAL,
+                      g_strdup_printf("%s is not a data directory of naradfs: it is not empty and has no file "
+                                      "`format` (nothing was changed)",
+                                      path));
+    if (read_only)
+        return refuse(ret_why, -ENOENT, g_strdup_printf("%s is empty; a read-only mount cannot lay it out", path));
+    return write_format(root_fd, path, ret_why);
+}
+
+/* Whether meta/ is gone although there are topics: then every topic would look deleted. */
+static int check_meta(int root_fd, const char *path, char **ret_why)
+{
+    struct stat st;
+    g_autoptr(GPtrArray) topics = NULL;
+    int rc = nrd_io_stat(root_fd, "meta", &st);
+    if (rc == 0 && S_ISDIR(st.st_mode))
+        return 0;
+    if (rc == 0 || rc != -ENOENT)
+        return refuse(
+            ret_why, rc < 0 ? rc : -ENOTDIR,
+            g_strdup_printf("%s/meta cannot be used: %s", path, rc < 0 ? g_strerror(-rc) : "it is not a folder"));
+    rc = nrd_io_list_dir(root_fd, "topics", &topics);
+    if (rc == -ENOENT || (rc == 0 && topics->len == 0))
+        return 0;
+    return refuse(
+        ret_why, -EIO,
+        g_strdup_printf("%s/meta is missing although there are topics; restore it (nothing was changed)", path));
+}
+
+static int make_folders(int root_fd, const char *path, char **ret_why)
+{
+    for (size_t i = 0; i < G_N_ELEMENTS(folders); i++) {
+        int rc = nrd_io_make_dir(root_fd, folders[i]);
+        if (rc < 0)
+            return refuse(ret_why, rc,
+                          g_strdup_printf("%s/%s cannot be used as a folder: %s", path, folders[i], g_strerror(-rc)));
+    }
+    return 0;
+}
+
+int nrd_data_dir_open(const char *path, bool read_only, NrdDataDir **ret_dir, char **ret_why)
+{
+    NrdDataDir *dir = g_new0(NrdDataDir, 1);
+    dir->root_fd = dir->lock_fd = -1;
+    int rc = open_root(path, read_only, &dir->root_fd, ret_why);
+    if (rc == 0)
+        rc = take_lock(dir, path, read_only, ret_why);
+    if (rc == 0)
+        rc = check_format(dir->root_fd, path, read_only, ret_why);
+    if (rc == 0)
+        rc = check_meta(dir->root_fd, path, ret_why);
+    if (rc == 0 && !read_only)
+        rc = make_folders(dir->root_fd, path, ret_why);
+    if (rc < 0) {
+        nrd_data_dir_close(dir);
+        return rc;
+    }
+    *ret_dir = dir;
+    return 0;
+}
+
+int nrd_data_dir_fd(const NrdDataDir *dir)
+{
+    return dir->root_fd;
+}
+
+void nrd_data_dir_close(NrdDataDir *dir)
+{
+    if (!dir)
+        return;
+    nrd_io_close(&dir->lock_fd);
+    nrd_io_close(&dir->root_fd);
+    g_free(dir);
+}

@@ -1,0 +1,217 @@
+#include "engine/meta/metastore.h"
+
+#include "engine/base/diag.h"
+#include "engine/io/io.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#define SUFFIX ".topic"
+#define RECORD_MAX_BYTES ((size_t)1 << 20)
+
+/* What is known of one name: a record, or why there is none. */
+typedef struct Entry {
+    NrdTopicRecord *record; /* NULL when damaged */
+    char *why;
+} Entry;
+
+struct NrdMetastore {
+    int root_fd;
+    pthread_mutex_t lock; /* held across the write of a record */
+    GHashTable *entries;  /* guarded by lock; name -> Entry* */
+};
+
+static void entry_free(gpointer data)
+{
+    Entry *entry = data;
+    nrd_topic_record_free(entry->record);
+    g_free(entry->why);
+    g_free(entry);
+}
+
+static char *record_path(const char *name)
+{
+    return g_strconcat("meta/", name, SUFFIX, NULL);
+}
+
+static void load(NrdMetastore *store, const char *name)
+{
+    g_autofree char *path = record_path(name);
+    g_autoptr(GBytes) bytes = NULL;
+    Entry *entry = g_new0(Entry, 1);
+    int rc = nrd_io_read_file(store->root_fd, path, RECORD_MAX_BYTES, &bytes);
+    if (rc < 0) {
+        entry->why = g_strdup_printf("%s could not be read: %s", path,
+                                     rc == -EINVAL ? "it is not a regular file" : g_strerror(-rc));
+    } else {
+        gsize size;
+        const void *data = g_bytes_get_data(bytes, &size);
+        g_autofree char *why = NULL;
+        if (nrd_topic_record_decode(name, data, size, &entry->record, &why) < 0)
+            entry->why = g_strdup_printf("%s: %s; restore it from a backup", path, why);
+    }
+    if (entry->why)
+        nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ name, NRD_NO_PARTITION, NRD_NO_OFFSET },
+                 "%s; nothing of the topic is deleted", entry->why);
+    g_hash_table_replace(store->entries, g_strdup(name), entry);
+}
+
+/* What a crash in the middle of a replacement left; never a record that anybody was promised. */
+static void remove_stray(NrdMetastore *store, const char *file)
+{
+    g_autofree char *path = g_strconcat("meta/", file, NULL);
+    int rc = nrd_io_unlink(store->root_fd, path);
+    if (rc < 0)
+        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "the stray file %s could not be removed: %s", path, g_strerror(-rc));
+}
+
+int nrd_metastore_open(int root_fd, bool read_only, NrdMetastore **ret_store, char **ret_why)
+{
+    g_autoptr(GPtrArray) files = NULL;
+    int rc = nrd_io_list_dir(root_fd, "meta", &files);
+    if (rc < 0) {
+        *ret_why =
+            g_strdup_printf("the topic records in meta/ cannot be listed: %s; nothing was changed", g_strerror(-rc));
+        return rc;
+    }
+    NrdMetastore *store = g_new0(NrdMetastore, 1);
+    store->root_fd = root_fd;
+    pthread_mutex_init(&store->lock, NULL);
+    store->entries = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, entry_free);
+    for (guint i = 0; i < files->len; i++) {
+        const char *file = files->pdata[i];
+        g_autofree char *name = g_str_has_suffix(file, SUFFIX) ? g_strndup(file, strlen(file) - strlen(SUFFIX)) : NULL;
+        if (name && nrd_topic_name_check(name) == 0)
+            load(store, name);
+        else if (!read_only && g_str_has_suffix(file, SUFFIX ".tmp"))
+            remove_stray(store, file);
+    }
+    *ret_store = store;
+    return 0;
+}
+
+void nrd_metastore_free(NrdMetastore *store)
+{
+    if (!store)
+        return;
+    g_hash_table_unref(store->entries);
+    pthread_mutex_destroy(&store->lock);
+    g_free(store);
+}
+
+static int compare_names(gconstpointer a, gconstpointer b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+GPtrArray *nrd_metastore_names(NrdMetastore *store)
+{
+    GPtrArray *names = g_ptr_array_new_with_free_func(g_free);
+    GHashTableIter iter;
+    gpointer name;
+    pthread_mutex_lock(&store->lock);
+    g_hash_table_iter_init(&iter, store->entries);
+    while (g_hash_table_iter_next(&iter, &name, NULL))
+        g_ptr_array_add(names, g_strdup(name));
+    pthread_mutex_unlock(&store->lock);
+    g_ptr_array_sort(names, compare_names);
+    return names;
+}
+
+int nrd_metastore_get(NrdMetastore *store, const char *name, NrdTopicRecord **ret_record, char **ret_why)
+{
+    int rc = 0;
+    pthread_mutex_lock(&store->lock);
+    const Entry *entry = g_hash_table_lookup(store->entries, name);
+    if (!entry)
+        rc = -ENOENT;
+    else if (!entry->record)
+        rc = -EIO;
+    else
+        *ret_record = nrd_topic_record_copy(entry->record);
+    if (rc == -EIO && ret_why)
+        *ret_why = g_strdup(entry->why);
+    pthread_mutex_unlock(&store->lock);
+    return rc;
+}
+
+/* Writes the record and takes it into memory. An error after the rename (the folder could not be synced) leaves open
+ * which of the two a crash would keep; memory keeps the old one, and either is whole. Lock held. */
+static int put_locked(NrdMetastore *store, const NrdTopicRecord *record)
+{
+    g_autofree char *path = record_path(record->name);
+    size_t size;
+    g_autofree char *text = nrd_topic_record_encode(record, &size);
+    int rc = size > RECORD_MAX_BYTES ? -EFBIG : nrd_io_replace_file(store->root_fd, path, text, size);
+    if (rc < 0)
+        return rc;
+    Entry *entry = g_new0(Entry, 1);
+    entry->record = nrd_topic_record_copy(record);
+    g_hash_table_replace(store->entries, g_strdup(record->name), entry);
+    return 0;
+}
+
+int nrd_metastore_create(NrdMetastore *store, const NrdTopicRecord *record)
+{
+    pthread_mutex_lock(&store->lock);
+    int rc = g_hash_table_contains(store->entries, record->name) ? -EEXIST : put_locked(store, record);
+    if (rc < 0 && rc != -EEXIST) {
+        /* The name may stand already: a topic that was refused must not be there after the next start. */
+        g_autofree char *path = record_path(record->name);
+        int undo_rc = nrd_io_unlink(store->root_fd, path);
+        if (undo_rc < 0)
+            nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "%s could not be taken back: %s", path, g_strerror(-undo_rc));
+    }
+    pthread_mutex_unlock(&store->lock);
+    return rc;
+}
+
+/* 0, or -ENOENT, -EIO (damaged), -ESTALE (another incarnation). Lock held. */
+static int check_id_locked(NrdMetastore *store, const char *name, const char *id)
+{
+    const Entry *entry = g_hash_table_lookup(store->entries, name);
+    if (!entry)
+        return -ENOENT;
+    if (!entry->record)
+        return -EIO;
+    return strcmp(entry->record->id, id) == 0 ? 0 : -ESTALE;
+}
+
+int nrd_metastore_update(NrdMetastore *store, const NrdTopicRecord *record)
+{
+    pthread_mutex_lock(&store->lock);
+    int rc = check_id_locked(store, record->name, record->id);
+    if (rc == 0)
+        rc = put_locked(store, record);
+    pthread_mutex_unlock(&store->lock);
+    return rc;
+}
+
+int nrd_metastore_remove(NrdMetastore *store, const char *name, const char *id)
+{
+    g_autofree char *path = record_path(name);
+    pthread_mutex_lock(&store->lock);
+    int rc = check_id_locked(store, name, id);
+    if (rc == 0)
+        rc = nrd_io_unlink(store->root_fd, path);
+    if (rc == 0)
+        g_hash_table_remove(store->entries, name);
+    pthread_mutex_unlock(&store->lock);
+    return rc;
+}
+
+bool nrd_metastore_may_know(NrdMetastore *store, const char *id)
+{
+    bool may = false;
+    GHashTableIter iter;
+    gpointer value;
+    pthread_mutex_lock(&store->lock);
+    g_hash_table_iter_init(&iter, store->entries);
+    while (!may && g_hash_table_iter_next(&iter, NULL, &value)) {
+        const Entry *entry = value;
+        may = !entry->record || strcmp(entry->record->id, id) == 0;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return may;
+}

@@ -1,0 +1,132 @@
+/* crc32c against published vectors, endian access and varints, clocks, counters. */
+#include "engine/base/clock.h"
+#include "engine/base/crc32c.h"
+#include "engine/base/diag.h"
+#include "engine/base/endian.h"
+#include "engine/base/random.h"
+
+#include <errno.h>
+#include <glib.h>
+
+static void test_crc_vectors(void)
+{
+    /* RFC 3720, B.4 */
+    uint8_t bytes[32];
+    g_assert_cmphex(nrd_crc32c(0, "123456789", 9), ==, 0xE3069283);
+    memset(bytes, 0, sizeof bytes);
+    g_assert_cmphex(nrd_crc32c(0, bytes, sizeof bytes), ==, 0x8A9136AA);
+    memset(bytes, 0xff, sizeof bytes);
+    g_assert_cmphex(nrd_crc32c(0, bytes, sizeof bytes), ==, 0x62A8AB43);
+    for (int i = 0; i < 32; i++)
+        bytes[i] = (uint8_t)i;
+    g_assert_cmphex(nrd_crc32c(0, bytes, sizeof bytes), ==, 0x46DD794E);
+    g_assert_cmphex(nrd_crc32c(0, "", 0), ==, 0);
+}
+
+static void test_crc_in_pieces(void)
+{
+    uint8_t bytes[1000];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(i * 131);
+    uint32_t whole = nrd_crc32c(0, bytes, sizeof bytes);
+    for (size_t cut = 0; cut <= sizeof bytes; cut++)
+        g_assert_cmphex(nrd_crc32c(nrd_crc32c(0, bytes, cut), bytes + cut, sizeof bytes - cut), ==, whole);
+}
+
+static void test_endian(void)
+{
+    uint8_t bytes[9] = { 0 };
+    nrd_put_be32(bytes + 1, 0x01020304);
+    g_assert_cmpmem(bytes + 1, 4, "\1\2\3\4", 4);
+    g_assert_cmphex(nrd_get_be32(bytes + 1), ==, 0x01020304);
+    nrd_put_be64(bytes + 1, UINT64_C(0x0102030405060708));
+    g_assert_cmpmem(bytes + 1, 8, "\1\2\3\4\5\6\7\10", 8);
+    g_assert_cmphex(nrd_get_be64(bytes + 1), ==, UINT64_C(0x0102030405060708));
+}
+
+static void test_uvarint(void)
+{
+    const uint64_t values[] = { 0, 1, 127, 128, 300, UINT32_MAX, (uint64_t)1 << 63, UINT64_MAX };
+    for (size_t i = 0; i < G_N_ELEMENTS(values); i++) {
+        uint8_t bytes[NRD_UVARINT_MAX];
+        uint64_t back = ~values[i];
+        size_t n = nrd_put_uvarint(bytes, values[i]);
+        g_assert_cmpuint(nrd_get_uvarint(bytes, n, &back), ==, n);
+        g_assert_cmphex(back, ==, values[i]);
+        for (size_t cut = 0; cut < n; cut++)
+            g_assert_cmpuint(nrd_get_uvarint(bytes, cut, &back), ==, 0);
+    }
+    /* one bit more than 64 */
+    const uint8_t over[] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02 };
+    const uint8_t endless[11] = { 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00 };
+    uint64_t v = 7;
+    g_assert_cmpuint(nrd_get_uvarint(over, sizeof over, &v), ==, 0);
+    g_assert_cmpuint(nrd_get_uvarint(endless, sizeof endless, &v), ==, 0);
+    g_assert_cmpuint(v, ==, 7);
+}
+
+static void test_clock(void)
+{
+    int64_t wall = nrd_clock_wall_ms();
+    int64_t mono = nrd_clock_mono_ms();
+    nrd_clock_shift_wall_ms(1000000);
+    g_assert_cmpint(nrd_clock_wall_ms() - wall, >=, 1000000);
+    g_assert_cmpint(nrd_clock_mono_ms() - mono, <, 1000000);
+    nrd_clock_shift_wall_ms(-1000000);
+    nrd_clock_shift_mono_ms(5000);
+    g_assert_cmpint(nrd_clock_mono_ms() - mono, >=, 5000);
+    nrd_clock_shift_mono_ms(-5000);
+}
+
+static void test_levels(void)
+{
+    NrdLevel level = NRD_LEVEL_INFO;
+    g_assert_cmpint(nrd_diag_parse_level("debug", &level), ==, 0);
+    g_assert_cmpint(level, ==, NRD_LEVEL_DEBUG);
+    g_assert_cmpint(nrd_diag_parse_level("loud", &level), ==, -EINVAL);
+    g_assert_cmpint(level, ==, NRD_LEVEL_DEBUG);
+}
+
+static void test_line(void)
+{
+    if (g_test_subprocess()) {
+        g_unsetenv("JOURNAL_STREAM");
+        nrd_diag(NRD_LEVEL_DEBUG, NRD_NOWHERE, "not urgent enough");
+        nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ "t\nu", 3, 12 }, "disk %s", "full");
+        return;
+    }
+    g_test_trap_subprocess(NULL, 0, 0);
+    g_test_trap_assert_passed();
+    g_test_trap_assert_stderr("naradfs: error: disk full topic=t?u partition=00003 offset=12\n");
+}
+
+static void test_random_differs(void)
+{
+    g_autoptr(GHashTable) seen = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
+    for (int i = 0; i < 1000; i++) {
+        uint64_t v = nrd_random_u64();
+        g_assert_true(g_hash_table_add(seen, g_memdup2(&v, sizeof v)));
+    }
+}
+
+static void test_counters(void)
+{
+    uint64_t before = nrd_counter_get(NRD_COUNTER_COMMITS);
+    nrd_counter_add(NRD_COUNTER_COMMITS, 3);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_COMMITS), ==, before + 3);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/base/crc/vectors", test_crc_vectors);
+    g_test_add_func("/base/crc/pieces", test_crc_in_pieces);
+    g_test_add_func("/base/endian", test_endian);
+    g_test_add_func("/base/uvarint", test_uvarint);
+    g_test_add_func("/base/clock", test_clock);
+    g_test_add_func("/base/diag/levels", test_levels);
+    g_test_add_func("/base/diag/line", test_line);
+    g_test_add_func("/base/random", test_random_differs);
+    g_test_add_func("/base/counters", test_counters);
+    return g_test_run();
+}

@@ -1,0 +1,207 @@
+/* The helpers over the table of calls: whole reads and writes in spite of short ones, durable replacement, and that no
+ * symbolic link inside the root is ever followed. */
+#include "engine/io/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+static char *root_path;
+static int root_fd = -1;
+static NrdIo io;
+static int n_calls;
+
+static void set_up(void)
+{
+    g_autoptr(GError) error = NULL;
+    root_path = g_dir_make_tmp("naradfs-io-XXXXXX", &error);
+    g_assert_no_error(error);
+    g_assert_cmpint(nrd_io_open_root(root_path, &root_fd), ==, 0);
+    io = nrd_io_real;
+    nrd_io = &io;
+    n_calls = 0;
+}
+
+static void tear_down(void)
+{
+    nrd_io = &nrd_io_real;
+    nrd_io_close(&root_fd);
+    g_autofree char *parent = g_path_get_dirname(root_path);
+    g_autofree char *name = g_path_get_basename(root_path);
+    int fd = -1;
+    g_assert_cmpint(nrd_io_open_root(parent, &fd), ==, 0);
+    g_assert_cmpint(nrd_io_remove_tree(fd, name), ==, 0);
+    nrd_io_close(&fd);
+    g_free(root_path);
+}
+
+static void assert_content(const char *path, const char *expected)
+{
+    g_autoptr(GBytes) bytes = NULL;
+    g_assert_cmpint(nrd_io_read_file(root_fd, path, 1000, &bytes), ==, 0);
+    gsize n;
+    const void *data = g_bytes_get_data(bytes, &n);
+    g_assert_cmpmem(data, n, expected, strlen(expected));
+}
+
+static ssize_t one_byte_write(int fd, const struct iovec *iov, int n_iov, int64_t pos)
+{
+    if (n_calls++ % 3 == 0)
+        return -EINTR;
+    struct iovec first = { iov->iov_base, 1 };
+    return nrd_io_real.pwritev(fd, &first, 1, pos);
+}
+
+static ssize_t one_byte_read(int fd, void *buf, size_t size, int64_t pos)
+{
+    if (n_calls++ % 3 == 0)
+        return -EINTR;
+    return nrd_io_real.pread(fd, buf, MIN(size, 1), pos);
+}
+
+static void test_short_calls(void)
+{
+    set_up();
+    io.pwritev = one_byte_write;
+    io.pread = one_byte_read;
+    int fd = io.open(root_fd, "f", O_RDWR | O_CREAT, 0600);
+    g_assert_cmpint(fd, >=, 0);
+    struct iovec iov[] = { { (void *)"abc", 3 }, { NULL, 0 }, { (void *)"defg", 4 } };
+    g_assert_cmpint(nrd_io_pwritev_full(fd, iov, 3, 2), ==, 0);
+    char buf[20];
+    size_t n = 0;
+    g_assert_cmpint(nrd_io_pread_full(fd, buf, sizeof buf, 0, &n), ==, 0);
+    g_assert_cmpmem(buf, n, "\0\0abcdefg", 9);
+    nrd_io_close(&fd);
+    tear_down();
+}
+
+static ssize_t no_progress(int fd, const struct iovec *iov, int n_iov, int64_t pos)
+{
+    return 0;
+}
+
+static ssize_t failing_read(int fd, void *buf, size_t size, int64_t pos)
+{
+    return n_calls++ == 0 ? nrd_io_real.pread(fd, buf, 1, pos) : -EIO;
+}
+
+static void test_failing_calls(void)
+{
+    set_up();
+    int fd = io.open(root_fd, "f", O_RDWR | O_CREAT, 0600);
+    g_assert_cmpint(nrd_io_pwrite_full(fd, "abc", 3, 0), ==, 0);
+    io.pwritev = no_progress;
+    g_assert_cmpint(nrd_io_pwrite_full(fd, "abc", 3, 0), ==, -EIO);
+    io.pread = failing_read;
+    char buf[3];
+    size_t n = 77;
+    g_assert_cmpint(nrd_io_pread_full(fd, buf, 3, 0, &n), ==, -EIO); /* not "one byte, then the end" */
+    g_assert_cmpuint(n, ==, 77);
+    nrd_io_close(&fd);
+    tear_down();
+}
+
+static int fsync_order[4];
+static int failing_fsync_at = -1;
+
+static int watching_fsync(int fd)
+{
+    struct stat st;
+    nrd_io_real.fstat(fd, &st);
+    fsync_order[n_calls & 3] = S_ISDIR(st.st_mode) ? 'd' : 'f';
+    return n_calls++ == failing_fsync_at ? -EIO : nrd_io_real.fsync(fd);
+}
+
+static void test_replace(void)
+{
+    set_up();
+    io.fsync = watching_fsync;
+    g_assert_cmpint(nrd_io_make_dir(root_fd, "meta"), ==, 0);
+    n_calls = 0;
+    g_assert_cmpint(nrd_io_replace_file(root_fd, "meta/a", "one", 3), ==, 0);
+    g_assert_cmpint(n_calls, ==, 2); /* the file before its name, the folder after */
+    g_assert_cmpint(fsync_order[0], ==, 'f');
+    g_assert_cmpint(fsync_order[1], ==, 'd');
+    g_assert_cmpint(nrd_io_replace_file(root_fd, "meta/a", "two", 3), ==, 0);
+    assert_content("meta/a", "two");
+    n_calls = 0;
+    failing_fsync_at = 0;
+    g_assert_cmpint(nrd_io_replace_file(root_fd, "meta/a", "three", 5), ==, -EIO);
+    failing_fsync_at = -1;
+    assert_content("meta/a", "two");
+    g_autoptr(GPtrArray) names = NULL;
+    g_assert_cmpint(nrd_io_list_dir(root_fd, "meta", &names), ==, 0);
+    g_assert_cmpuint(names->len, ==, 1); /* no temporary file left */
+    struct stat st;
+    g_assert_cmpint(nrd_io_stat(root_fd, "meta/a", &st), ==, 0);
+    g_assert_cmphex(st.st_mode & 07777, ==, 0600);
+    g_assert_cmpint(nrd_io_stat(root_fd, "meta", &st), ==, 0);
+    g_assert_cmphex(st.st_mode & 07777, ==, 0700);
+    tear_down();
+}
+
+static void test_links_refused(void)
+{
+    set_up();
+    g_assert_cmpint(nrd_io_make_dir(root_fd, "real"), ==, 0);
+    g_assert_cmpint(nrd_io_replace_file(root_fd, "real/f", "x", 1), ==, 0);
+    g_assert_cmpint(symlinkat("real", root_fd, "dirlink"), ==, 0);
+    g_assert_cmpint(symlinkat("f", root_fd, "real/link"), ==, 0);
+    g_autoptr(GBytes) bytes = NULL;
+    int fd = -1;
+    g_assert_cmpint(nrd_io_read_file(root_fd, "real/link", 10, &bytes), ==, -ELOOP);
+    g_assert_cmpint(nrd_io_read_file(root_fd, "dirlink/f", 10, &bytes), ==, -ELOOP);
+    g_assert_cmpint(nrd_io_open_dir(root_fd, "dirlink", &fd), ==, -ELOOP);
+    g_assert_cmpint(nrd_io_replace_file(root_fd, "dirlink/g", "y", 1), ==, -ELOOP);
+    g_assert_cmpint(nrd_io_open_dir(root_fd, "../", &fd), ==, -EXDEV);
+    g_assert_cmpint(nrd_io_make_dir(root_fd, "real/f"), ==, -ENOTDIR);
+    /* removing a tree removes links, not what they point to */
+    g_assert_cmpint(nrd_io_make_dir(root_fd, "tree"), ==, 0);
+    g_assert_cmpint(symlinkat("../real", root_fd, "tree/link"), ==, 0);
+    g_assert_cmpint(nrd_io_remove_tree(root_fd, "tree"), ==, 0);
+    assert_content("real/f", "x");
+    g_assert_cmpint(nrd_io_remove_tree(root_fd, "tree"), ==, 0);
+    tear_down();
+}
+
+static void test_special_files(void)
+{
+    set_up();
+    g_autofree char *path = g_build_filename(root_path, "fifo", NULL);
+    g_assert_cmpint(mkfifo(path, 0600), ==, 0);
+    g_autoptr(GBytes) bytes = NULL;
+    g_assert_cmpint(nrd_io_read_file(root_fd, "fifo", 10, &bytes), ==, -EINVAL);
+    g_assert_cmpint(nrd_io_read_file(root_fd, "none", 10, &bytes), ==, -ENOENT);
+    g_assert_cmpint(nrd_io_replace_file(root_fd, "big", "0123456789a", 11), ==, 0);
+    g_assert_cmpint(nrd_io_read_file(root_fd, "big", 10, &bytes), ==, -EFBIG);
+    g_assert_null(bytes);
+    tear_down();
+}
+
+static void test_rename(void)
+{
+    set_up();
+    g_assert_cmpint(nrd_io_make_dir(root_fd, "a"), ==, 0);
+    g_assert_cmpint(nrd_io_make_dir(root_fd, "b"), ==, 0);
+    g_assert_cmpint(nrd_io_rename(root_fd, "a", "b", false), ==, -EEXIST);
+    io.fsync = watching_fsync;
+    n_calls = 0;
+    g_assert_cmpint(nrd_io_rename(root_fd, "a", "c", false), ==, 0);
+    g_assert_cmpint(n_calls, >=, 1);
+    g_assert_cmpint(nrd_io_unlink(root_fd, "nothing/there"), ==, 0);
+    tear_down();
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/io/short-calls", test_short_calls);
+    g_test_add_func("/io/failing-calls", test_failing_calls);
+    g_test_add_func("/io/replace", test_replace);
+    g_test_add_func("/io/links", test_links_refused);
+    g_test_add_func("/io/special-files", test_special_files);
+    g_test_add_func("/io/rename", test_rename);
+    return g_test_run();
+}
