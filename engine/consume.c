@@ -499,13 +499,15 @@ void nrd_watch_set(NrdPartition *partition, NrdWatch *watch, void (*notify)(void
     pthread_mutex_unlock(&partition->queue_lock);
 }
 
-void nrd_watch_clear(NrdPartition *partition, NrdWatch *watch)
+bool nrd_watch_clear(NrdPartition *partition, NrdWatch *watch)
 {
     pthread_mutex_lock(&partition->queue_lock);
-    if (watch->set) {
+    bool was_set = watch->set;
+    if (was_set) {
         g_queue_unlink(&partition->watches, &watch->link);
         watch->set = false;
         atomic_fetch_sub(&partition->n_waiting, 1);
     }
     pthread_mutex_unlock(&partition->queue_lock);
+    return was_set;
 }

@@ -243,8 +243,8 @@ int nrd_partition_settle(NrdPartition *partition, NrdVerb verb, uint64_t offset,
 void nrd_partition_sync_frontier(NrdPartition *partition, NrdDoneFn done, void *user_data);
 
 /* Readability for poll: whether a take would find a record now, and a one-shot watch that calls notify (once, on any
- * thread, no lock held) when that may have become so, or the topic went away. set replaces; clear waits for nothing but
- * guarantees no call after it returns, unless one is running. */
+ * thread, no lock held) when that may have become so, or the topic went away. set replaces; clear waits for nothing
+ * and returns whether the watch was set: then notify was not and will not be called, else it was or is running. */
 typedef struct NrdWatch {
     /* private to consume.c */
     GList link;
@@ -255,7 +255,7 @@ typedef struct NrdWatch {
 
 bool nrd_partition_readable(NrdPartition *partition);
 void nrd_watch_set(NrdPartition *partition, NrdWatch *watch, void (*notify)(void *user_data), void *user_data);
-void nrd_watch_clear(NrdPartition *partition, NrdWatch *watch);
+bool nrd_watch_clear(NrdPartition *partition, NrdWatch *watch);
 
 /* Receipts as text "partition:offset:nonce". */
 #define NRD_RECEIPT_MAX 53

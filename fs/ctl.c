@@ -140,17 +140,17 @@ static char *partition_ctl_text(NrdNode *node)
 }
 
 const NrdFileOps nrd_topic_ctl_ops = {
-    .read = nrd_text_read,
+    .read = nrd_text_file_read,
     .write = topic_ctl_write,
-    .destroy = nrd_text_destroy,
-    .size = nrd_text_size,
+    .destroy = nrd_text_file_destroy,
+    .size = nrd_text_file_size,
     .text = topic_ctl_text,
 };
 
 const NrdFileOps nrd_partition_ctl_ops = {
-    .read = nrd_text_read,
+    .read = nrd_text_file_read,
     .write = partition_ctl_write,
-    .destroy = nrd_text_destroy,
-    .size = nrd_text_size,
+    .destroy = nrd_text_file_destroy,
+    .size = nrd_text_file_size,
     .text = partition_ctl_text,
 };

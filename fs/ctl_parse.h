@@ -27,8 +27,7 @@ typedef struct NrdCtlCommand {
 } NrdCtlCommand;
 
 /* One line without its newline, of a topic's ctl or of a partition's. -EINVAL, and *ret_why (static) says why. */
-int nrd_ctl_parse_topic(const char *line, size_t size, NrdCtlCommand *ret_command,
-                        const char **ret_why) NRD_MUST_CHECK;
+int nrd_ctl_parse_topic(const char *line, size_t size, NrdCtlCommand *ret_command, const char **ret_why) NRD_MUST_CHECK;
 int nrd_ctl_parse_partition(const char *line, size_t size, NrdCtlCommand *ret_command,
                             const char **ret_why) NRD_MUST_CHECK;
 

@@ -11,6 +11,7 @@ typedef struct Batch {
     size_t size;
     GString *text;
     GArray *leases; /* of the records in text */
+    NrdLease begun; /* of a record of which text is the beginning; nonce 0: none */
     bool full;
     int error; /* of the last take */
 } Batch;
@@ -39,6 +40,8 @@ static void add(void *user_data, int error, const NrdDelivery *delivery)
     }
     batch->full = true;
     size_t n = batch->text->len > 0 ? 0 : room;
+    if (n > 0)
+        batch->begun = lease;
     GString *text = line_text(delivery);
     g_string_append_len(batch->text, text->str, (gssize)n);
     nrd_stream_hold_rest(nrd_handle_stream(batch->handle), lease, text, n);
@@ -62,9 +65,12 @@ static void reply_batch(Batch *batch, fuse_req_t req)
         return;
     }
     nrd_handle_ref(batch->handle);
-    if (fuse_reply_buf(req, batch->text->str, batch->text->len) < 0)
+    if (fuse_reply_buf(req, batch->text->str, batch->text->len) < 0) {
         for (guint i = 0; i < batch->leases->len; i++)
             nrd_stream_give_back(batch->handle, g_array_index(batch->leases, NrdLease, i));
+        if (batch->begun.nonce != 0)
+            nrd_stream_give_back(batch->handle, batch->begun);
+    }
     nrd_handle_unref(batch->handle);
 }
 

@@ -21,7 +21,7 @@ typedef struct NrdFsOptions {
     uid_t uid; /* owner, group and umask of what belongs to no topic */
     gid_t gid;
     uint32_t umask;
-    int64_t request_timeout_ms; /* the kernel aborts the mount when a request takes that long; 0: never */
+    int64_t request_timeout_ms;     /* the kernel aborts the mount when a request takes that long; 0: never */
     void (*ready)(void *user_data); /* called when the kernel has begun to talk, on the loop's thread */
     void *user_data;
 } NrdFsOptions;

@@ -25,6 +25,7 @@ typedef struct NrdNode NrdNode;
 typedef struct NrdNodes NrdNodes;
 typedef struct NrdHandle NrdHandle;
 typedef struct NrdFileOps NrdFileOps;
+typedef struct NrdPoll NrdPoll;
 
 typedef enum NrdKind {
     NRD_KIND_ROOT,
@@ -128,7 +129,7 @@ struct NrdHandle {
     NrdPartition *partition;
     const NrdFileOps *ops;
     int flags;     /* of the OPEN */
-    uint64_t poll_id; /* see poll.c */
+    NrdPoll *poll; /* see poll.c */
     gint n_refs;   /* atomic */
     GMutex lock;   /* guards state, as its file's module says */
     void *state;
@@ -164,12 +165,12 @@ double nrd_node_attr_timeout(const NrdNode *node);
 
 /* poll.c */
 void nrd_poll_register(NrdHandle *handle);
-void nrd_poll_unregister(NrdHandle *handle); /* waits for a notification under way */
+void nrd_poll_unregister(NrdHandle *handle);
 
 /* text_file.c: files whose content is a text made when they are opened, and again when read from their start. */
-void nrd_text_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags);
-void nrd_text_destroy(NrdHandle *handle);
-uint64_t nrd_text_size(NrdNode *node);
+void nrd_text_file_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags);
+void nrd_text_file_destroy(NrdHandle *handle);
+uint64_t nrd_text_file_size(NrdNode *node);
 
 static inline NrdFs *nrd_req_fs(fuse_req_t req)
 {

@@ -23,8 +23,10 @@ static const char help[] =
     "  cat topics/orders/p00000/drain\n"
     "\n"
     "A record that is read is leased: nobody else gets it until it is settled, given back, or its lease runs out\n"
-    "(visibility_timeout_ms in config). consume waits for records, drain does not. The consuming names are symlinks, so\n"
-    "that grep -r and backups, which do not follow them, consume nothing. produce@<any name> is produce as well: one name\n"
+    "(visibility_timeout_ms in config). consume waits for records, drain does not. The consuming names are symlinks, "
+    "so\n"
+    "that grep -r and backups, which do not follow them, consume nothing. produce@<any name> is produce as well: one "
+    "name\n"
     "for each of many writers opens faster.\n";
 
 static char *help_text(NrdNode *node)
@@ -33,8 +35,8 @@ static char *help_text(NrdNode *node)
 }
 
 const NrdFileOps nrd_help_ops = {
-    .read = nrd_text_read,
-    .destroy = nrd_text_destroy,
-    .size = nrd_text_size,
+    .read = nrd_text_file_read,
+    .destroy = nrd_text_file_destroy,
+    .size = nrd_text_file_size,
     .text = help_text,
 };

@@ -3,7 +3,7 @@
  * by the handle's lock. */
 #include "fs/fs_private.h"
 
-void nrd_text_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags)
+void nrd_text_file_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags)
 {
     char *fresh = handle->ops->text(handle->node);
     g_mutex_lock(&handle->lock);
@@ -22,12 +22,12 @@ void nrd_text_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, in
     g_free(piece);
 }
 
-void nrd_text_destroy(NrdHandle *handle)
+void nrd_text_file_destroy(NrdHandle *handle)
 {
     g_free(handle->state);
 }
 
-uint64_t nrd_text_size(NrdNode *node)
+uint64_t nrd_text_file_size(NrdNode *node)
 {
     char *text = node->info->ops->text(node);
     size_t length = strlen(text);

@@ -44,8 +44,7 @@
 size_t nrd_ahead_gap_size(uint64_t previous, uint64_t offset);
 
 /* -EINVAL when state is not ascending above its frontier, or does not fit (nrd_ahead_fits). */
-int nrd_ahead_encode(const NrdFrontier *state, uint64_t sequence,
-                     uint8_t ret_slot[NRD_AHEAD_SLOT_SIZE]) NRD_MUST_CHECK;
+int nrd_ahead_encode(const NrdFrontier *state, uint64_t sequence, uint8_t ret_slot[NRD_AHEAD_SLOT_SIZE]) NRD_MUST_CHECK;
 
 /* Fills *ret_state (whose ahead is cleared first, and left empty on failure) and *ret_sequence. -EBADMSG. */
 int nrd_ahead_decode(const uint8_t slot[NRD_AHEAD_SLOT_SIZE], NrdFrontier *ret_state,

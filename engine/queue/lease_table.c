@@ -41,7 +41,8 @@ uint32_t nrd_lease_table_count(const NrdLeaseTable *table)
 
 size_t nrd_lease_table_size_bytes(const NrdLeaseTable *table)
 {
-    return sizeof *table + table->capacity * (sizeof *table->entries + sizeof *table->heap + 2 * sizeof *table->buckets);
+    return sizeof *table +
+           table->capacity * (sizeof *table->entries + sizeof *table->heap + 2 * sizeof *table->buckets);
 }
 
 /* ---- the table by offset ---- */

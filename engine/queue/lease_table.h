@@ -7,8 +7,8 @@
 #define NRD_QUEUE_LEASE_TABLE_H
 
 #include <glib.h>
-#include <stddef.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct NrdLeaseTable NrdLeaseTable;

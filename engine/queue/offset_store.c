@@ -1,5 +1,29 @@
-/* See offset_store.h. consumer.offset: 8 bytes big-endian, frontier - 1, overwritten in place (within one sector, so a
- * power cut leaves the old or the new number); empty or missing: nothing settled. consumer.ahead: ahead.h. */
+/* The two files and the order in which they are written.
+ *
+ * consumer.offset   8 bytes, big-endian: frontier - 1. Absent, empty, or of another size: nothing settled. A value that
+ *                   is no frontier - 1 (2^63 - 1 and above) is damage, and read as nothing settled: records come twice
+ *                   rather than not at all.
+ * consumer.ahead    two slots of 4 KiB (ahead.h), at 0 and 4096.
+ *
+ * Which slot may be overwritten. At any time one slot, the anchor, is known durable, and writes go to the other one, the
+ * window: a power cut in the middle of them tears the window and leaves the anchor. A window that was synced without an
+ * error becomes the anchor.
+ * After an open the valid slot with the higher sequence, H, is what was recovered, but not known durable: the process
+ * before us may have ticked it into the page cache and died, or a sync of it may have failed, after which the cache
+ * shows bytes as clean that the disk does not have. The other slot, L, may then be all that the disk has; and after a
+ * clean close H may be. So neither may be written with new bytes. What may be written is H with the very bytes it has:
+ * on the disk each sector of H is then either what it was or what it shall be, so a cut leaves H whole if it was
+ * durable, and L untouched if it was not. A sync that covers these freshly dirtied pages proves H, which is the anchor
+ * from then on. A bare sync would not do, since it skips pages that a failed write-back left clean. It happens before
+ * the first tick, and in a write-out without one: a caller who is promised durability gets it for what was recovered,
+ * too.
+ * With no valid slot the file is replaced as a whole (temporary file, sync, rename), with the state in slot 0: the state
+ * is durable at once, and a cut leaves the old file or the new one.
+ *
+ * consumer.offset is overwritten in place only when it holds 8 bytes, which lie in one sector; else it is replaced as a
+ * whole, so that a cut never leaves 8 bytes of which the file system filled some with zeros.
+ *
+ * Source: the seed, "On disk" and "Retention" (anchor and window). Threads: one caller at a time. */
 #include "engine/queue/offset_store.h"
 
 #include "engine/base/diag.h"
@@ -9,129 +33,162 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 
+#define OFFSET_SIZE 8
 #define N_SLOTS 2
+#define AHEAD_SIZE (N_SLOTS * NRD_AHEAD_SLOT_SIZE)
+#define READ_MAX 65536 /* of a file that is not ours any more; what lies behind the slots is not looked at */
 #define NO_SLOT (-1)
-#define AHEAD_FILE_BYTES ((size_t)N_SLOTS * NRD_AHEAD_SLOT_SIZE)
 
 struct NrdOffsetStore {
     int root_fd;
-    char *dir;
-    char *ahead_path;
-    char *offset_path;
     char *topic;
     uint32_t partition;
-    int fd;            /* consumer.ahead, opened by the first tick */
-    int anchor;        /* the slot that is known durable, or NO_SLOT */
-    uint64_t sequence; /* the highest that was read or written */
-    bool ticked;       /* the window holds something that the anchor does not */
-    bool level_known;  /* consumer.offset holds leveled */
-    uint64_t leveled;
+    char *offset_path;
+    char *ahead_path;
+
+    uint64_t offset_frontier; /* what consumer.offset says */
+    bool offset_whole;        /* it has exactly 8 bytes: may be overwritten in place */
+    bool offset_unproven;     /* it may not be durable as it stands: level writes it even if it seems level */
+    bool offset_counts;       /* what was recovered stands there alone, and nothing durable has replaced it yet */
+
+    int ahead_fd;      /* consumer.ahead, from the first write on; -1 before */
+    int anchor;        /* slot number, or NO_SLOT: no slot is worth anything */
+    GBytes *unproven;  /* the anchor's bytes up to its last non-zero body byte, while it is not known durable */
+    uint64_t sequence; /* the highest in use */
+    uint8_t *window;   /* the slot that was ticked and is not durable yet, or NULL */
+    bool window_lost;  /* it has to be written again: a write or a sync of it failed */
 };
 
-static NrdPlace place_of(const NrdOffsetStore *store)
+static NrdPlace place(const NrdOffsetStore *store)
 {
-    return (NrdPlace){ store->topic, store->partition, NRD_NO_OFFSET };
+    return (NrdPlace){ .topic = store->topic, .partition = store->partition, .offset = NRD_NO_OFFSET };
 }
 
-static int window(const NrdOffsetStore *store)
+/* ---- opening ---- */
+
+/* Reads a file that may be missing. *ret_bytes is NULL when it is, or when it is far too large to be ours. */
+static int read_optional(NrdOffsetStore *store, const char *path, GBytes **ret_bytes)
 {
-    return store->anchor == 0 ? 1 : 0;
+    int rc = nrd_io_read_file(store->root_fd, path, READ_MAX, ret_bytes);
+    if (rc == -EFBIG) {
+        nrd_diag(NRD_LEVEL_WARNING, place(store), "%s is too large to be ours; taking it as damaged", path);
+        rc = 0;
+    }
+    return rc == -ENOENT ? 0 : rc;
 }
 
-/* ---- recovery ---- */
-
-static int read_offset(NrdOffsetStore *store, uint64_t *ret_frontier)
+static int read_offset(NrdOffsetStore *store)
 {
     g_autoptr(GBytes) bytes = NULL;
-    int rc = nrd_io_read_file(store->root_fd, store->offset_path, AHEAD_FILE_BYTES, &bytes);
-    *ret_frontier = 0;
-    if (rc == -ENOENT) {
-        store->level_known = true; /* no file is frontier 0 */
-        return 0;
-    }
-    if (rc < 0 && rc != -EFBIG)
+    int rc = read_optional(store, store->offset_path, &bytes);
+    if (rc < 0 || !bytes || g_bytes_get_size(bytes) == 0)
         return rc;
     gsize size = 0;
-    const void *data = rc == 0 ? g_bytes_get_data(bytes, &size) : NULL;
-    uint64_t last = size == sizeof last ? nrd_get_be64(data) : UINT64_MAX;
-    if (last < NRD_AHEAD_FRONTIER_MAX) {
-        *ret_frontier = last + 1;
-    } else if (rc < 0 || size > 0) {
-        nrd_diag(NRD_LEVEL_WARNING, place_of(store), "%s is damaged: taken as nothing settled", store->offset_path);
-        return 0; /* not level_known: the next level writes it anew */
+    const void *data = g_bytes_get_data(bytes, &size);
+    if (size != OFFSET_SIZE) {
+        nrd_diag(NRD_LEVEL_WARNING, place(store), "%s has %" G_GSIZE_FORMAT " bytes instead of 8; not using it",
+                 store->offset_path, size);
+        return 0;
     }
-    store->level_known = true;
-    store->leveled = *ret_frontier;
+    store->offset_whole = true;
+    uint64_t value = nrd_get_be64(data);
+    if (value >= NRD_AHEAD_FRONTIER_MAX)
+        nrd_diag(NRD_LEVEL_WARNING, place(store), "%s holds %" G_GUINT64_FORMAT ", which is no offset; not using it",
+                 store->offset_path, value);
+    else
+        store->offset_frontier = value + 1;
     return 0;
 }
 
-/* Takes the valid slot of the higher sequence into *ret_state; *ret_anchor is NO_SLOT when there is none. */
-static void pick_slot(const uint8_t *data, gsize size, NrdFrontier *ret_state, uint64_t *ret_sequence, int *ret_anchor)
+/* Keeps what is needed to write the slot again; the rest of it is zeros and a checksum. */
+static GBytes *pack_slot(const uint8_t *slot)
 {
-    NrdFrontier state = { 0, g_array_new(FALSE, FALSE, sizeof(uint64_t)) };
-    *ret_anchor = NO_SLOT;
-    *ret_sequence = 0;
-    for (int slot = 0; slot < N_SLOTS && size >= (gsize)(slot + 1) * NRD_AHEAD_SLOT_SIZE; slot++) {
-        uint64_t sequence;
-        if (nrd_ahead_decode(data + (size_t)slot * NRD_AHEAD_SLOT_SIZE, &state, &sequence) < 0 ||
-            sequence <= *ret_sequence)
-            continue;
-        *ret_sequence = sequence;
-        *ret_anchor = slot;
-        ret_state->frontier = state.frontier;
-        g_array_set_size(ret_state->ahead, 0);
-        if (state.ahead->len > 0)
-            g_array_append_vals(ret_state->ahead, state.ahead->data, state.ahead->len);
+    size_t used = NRD_AHEAD_CRC_POS;
+    while (used > 0 && slot[used - 1] == 0)
+        used--;
+    GByteArray *packed = g_byte_array_new();
+    g_byte_array_append(packed, slot + NRD_AHEAD_CRC_POS, NRD_AHEAD_SLOT_SIZE - NRD_AHEAD_CRC_POS);
+    g_byte_array_append(packed, slot, (guint)used);
+    return g_byte_array_free_to_bytes(packed);
+}
+
+static void unpack_slot(GBytes *packed, uint8_t ret_slot[NRD_AHEAD_SLOT_SIZE])
+{
+    gsize size = 0;
+    const uint8_t *data = g_bytes_get_data(packed, &size);
+    size_t crc_size = NRD_AHEAD_SLOT_SIZE - NRD_AHEAD_CRC_POS;
+    memset(ret_slot, 0, NRD_AHEAD_SLOT_SIZE);
+    memcpy(ret_slot + NRD_AHEAD_CRC_POS, data, crc_size);
+    memcpy(ret_slot, data + crc_size, size - crc_size);
+}
+
+/* Takes slot i for the anchor and its state for *state, if it is valid and newer than what was found before. */
+static void consider_slot(NrdOffsetStore *store, const uint8_t *slot, int i, NrdFrontier *state)
+{
+    g_autoptr(GArray) ahead = g_array_new(FALSE, FALSE, sizeof(uint64_t));
+    NrdFrontier found = { .frontier = 0, .ahead = ahead };
+    uint64_t sequence = 0;
+    if (nrd_ahead_decode(slot, &found, &sequence) < 0) {
+        if (!nrd_ahead_unwritten(slot))
+            nrd_diag(NRD_LEVEL_NOTICE, place(store), "slot %d of %s is torn or damaged; not using it", i,
+                     store->ahead_path);
+        return;
     }
-    g_array_unref(state.ahead);
+    if (store->anchor != NO_SLOT && sequence <= store->sequence)
+        return;
+    store->anchor = i;
+    store->sequence = sequence;
+    g_clear_pointer(&store->unproven, g_bytes_unref);
+    store->unproven = pack_slot(slot);
+    state->frontier = found.frontier;
+    g_array_set_size(state->ahead, 0);
+    g_array_append_vals(state->ahead, ahead->data, ahead->len);
 }
 
 static int read_ahead(NrdOffsetStore *store, NrdFrontier *state)
 {
     g_autoptr(GBytes) bytes = NULL;
-    int rc = nrd_io_read_file(store->root_fd, store->ahead_path, AHEAD_FILE_BYTES, &bytes);
-    state->frontier = 0;
-    g_array_set_size(state->ahead, 0);
-    store->anchor = NO_SLOT;
-    if (rc == -ENOENT)
-        return 0;
-    if (rc < 0 && rc != -EFBIG)
+    int rc = read_optional(store, store->ahead_path, &bytes);
+    if (rc < 0 || !bytes || g_bytes_get_size(bytes) == 0)
         return rc;
     gsize size = 0;
-    const uint8_t *data = rc == 0 ? g_bytes_get_data(bytes, &size) : NULL;
-    pick_slot(data, size, state, &store->sequence, &store->anchor);
-    if (store->anchor == NO_SLOT && (rc < 0 || size > 0))
-        nrd_diag(NRD_LEVEL_WARNING, place_of(store), "%s has no valid slot: consumer.offset alone counts",
+    const uint8_t *data = g_bytes_get_data(bytes, &size);
+    if (size != AHEAD_SIZE)
+        nrd_diag(NRD_LEVEL_WARNING, place(store), "%s has %" G_GSIZE_FORMAT " bytes instead of %d", store->ahead_path,
+                 size, AHEAD_SIZE);
+    for (int i = 0; i < N_SLOTS && (gsize)(i + 1) * NRD_AHEAD_SLOT_SIZE <= size; i++)
+        consider_slot(store, data + (size_t)i * NRD_AHEAD_SLOT_SIZE, i, state);
+    if (store->anchor == NO_SLOT)
+        nrd_diag(NRD_LEVEL_WARNING, place(store),
+                 "%s has no valid slot; going on from consumer.offset, some settled records will come again",
                  store->ahead_path);
     return 0;
 }
 
-/* The larger frontier wins; what it covers leaves the set. */
-static void merge(NrdFrontier *state, uint64_t frontier)
+/* The larger frontier wins; what lies below it is settled anyway, and what is contiguous moves it on. */
+static void raise_frontier(NrdFrontier *state, uint64_t frontier)
 {
-    if (frontier <= state->frontier)
-        return;
     guint n = 0;
-    while (n < state->ahead->len && g_array_index(state->ahead, uint64_t, n) <= frontier) {
+    frontier = MAX(state->frontier, frontier);
+    for (; n < state->ahead->len && g_array_index(state->ahead, uint64_t, n) <= frontier; n++) {
         if (g_array_index(state->ahead, uint64_t, n) == frontier)
             frontier++;
-        n++;
     }
-    state->frontier = frontier;
     g_array_remove_range(state->ahead, 0, n);
+    state->frontier = frontier;
 }
 
-static NrdOffsetStore *store_new(int root_fd, const char *dir, const char *topic, uint32_t partition)
+static NrdOffsetStore *new_store(int root_fd, const char *dir, const char *topic, uint32_t partition)
 {
     NrdOffsetStore *store = g_new0(NrdOffsetStore, 1);
     store->root_fd = root_fd;
-    store->dir = g_strdup(dir);
-    store->ahead_path = g_strconcat(dir, "/consumer.ahead", NULL);
-    store->offset_path = g_strconcat(dir, "/consumer.offset", NULL);
     store->topic = g_strdup(topic);
     store->partition = partition;
-    store->fd = -1;
+    store->offset_path = g_strconcat(dir, "/consumer.offset", NULL);
+    store->ahead_path = g_strconcat(dir, "/consumer.ahead", NULL);
+    store->ahead_fd = -1;
     store->anchor = NO_SLOT;
     return store;
 }
@@ -139,28 +196,21 @@ static NrdOffsetStore *store_new(int root_fd, const char *dir, const char *topic
 int nrd_offset_store_open(int root_fd, const char *dir, const char *topic, uint32_t partition, NrdFrontier *ret_state,
                           NrdOffsetStore **ret_store)
 {
-    NrdOffsetStore *store = store_new(root_fd, dir, topic, partition);
-    NrdFrontier state = { 0, g_array_new(FALSE, FALSE, sizeof(uint64_t)) };
-    uint64_t frontier = 0;
-    int rc = read_offset(store, &frontier);
-    if (rc < 0)
-        nrd_diag(NRD_LEVEL_ERROR, place_of(store), "%s cannot be read: %s", store->offset_path, g_strerror(-rc));
-    if (rc == 0) {
+    g_autoptr(GArray) ahead = g_array_new(FALSE, FALSE, sizeof(uint64_t));
+    NrdFrontier state = { .frontier = 0, .ahead = ahead };
+    NrdOffsetStore *store = new_store(root_fd, dir, topic, partition);
+    int rc = read_offset(store);
+    if (rc == 0)
         rc = read_ahead(store, &state);
-        if (rc < 0)
-            nrd_diag(NRD_LEVEL_ERROR, place_of(store), "%s cannot be read: %s", store->ahead_path, g_strerror(-rc));
-    }
     if (rc < 0) {
-        g_array_unref(state.ahead);
         nrd_offset_store_free(store);
         return rc;
     }
-    merge(&state, frontier);
+    store->offset_counts = store->offset_unproven = store->offset_frontier > state.frontier;
+    raise_frontier(&state, store->offset_frontier);
     ret_state->frontier = state.frontier;
     g_array_set_size(ret_state->ahead, 0);
-    if (state.ahead->len > 0)
-        g_array_append_vals(ret_state->ahead, state.ahead->data, state.ahead->len);
-    g_array_unref(state.ahead);
+    g_array_append_vals(ret_state->ahead, ahead->data, ahead->len);
     *ret_store = store;
     return 0;
 }
@@ -169,126 +219,177 @@ void nrd_offset_store_free(NrdOffsetStore *store)
 {
     if (!store)
         return;
-    nrd_io_close(&store->fd);
-    g_free(store->dir);
-    g_free(store->ahead_path);
-    g_free(store->offset_path);
+    nrd_io_close(&store->ahead_fd);
+    g_clear_pointer(&store->unproven, g_bytes_unref);
+    g_free(store->window);
     g_free(store->topic);
+    g_free(store->offset_path);
+    g_free(store->ahead_path);
     g_free(store);
 }
 
 /* ---- consumer.ahead ---- */
 
-/* The slot that was read at open may stand in the page cache only, or (its write-back failed once) not even be going to
- * the disk; the other slot may be the durable one. Overwriting either on trust could leave none after a power cut. So
- * before the first write: sync, drop the cached pages, and look again: what is read now is on the disk, and the slot
- * that is not the newest of that may be overwritten. */
-static int prove_anchor(NrdOffsetStore *store)
+static int window_slot(const NrdOffsetStore *store)
 {
-    g_autofree uint8_t *data = g_malloc(AHEAD_FILE_BYTES);
-    NrdFrontier state = { 0, g_array_new(FALSE, FALSE, sizeof(uint64_t)) };
-    uint64_t sequence = 0;
-    size_t size = 0;
-    int anchor = NO_SLOT;
-    int rc = nrd_io->fdatasync(store->fd);
-    if (rc == 0)
-        rc = nrd_io->drop_cache(store->fd);
-    if (rc == 0)
-        rc = nrd_io_pread_full(store->fd, data, AHEAD_FILE_BYTES, 0, &size);
-    if (rc == 0) {
-        pick_slot(data, size, &state, &sequence, &anchor);
-        store->anchor = anchor; /* the sequence stays the highest seen: the next write must beat both */
-    }
-    g_array_unref(state.ahead);
-    return rc;
+    return 1 - store->anchor;
 }
 
 static int open_ahead(NrdOffsetStore *store)
 {
-    if (store->fd >= 0)
+    if (store->ahead_fd >= 0)
         return 0;
-    bool created = false;
-    int fd = nrd_io->open(store->root_fd, store->ahead_path, O_RDWR, 0);
-    if (fd == -ENOENT) {
-        created = true;
-        fd = nrd_io->open(store->root_fd, store->ahead_path, O_RDWR | O_CREAT | O_EXCL, 0600);
-    }
+    int fd = nrd_io->open(store->root_fd, store->ahead_path, O_RDWR | O_NONBLOCK | O_NOCTTY, 0);
     if (fd < 0)
         return fd;
-    store->fd = fd;
-    /* Durable create: a crash before this loses the file with acks that nobody was promised yet. */
-    int rc = created ? nrd_io_sync_dir(store->root_fd, store->dir) : prove_anchor(store);
-    if (rc < 0)
-        nrd_io_close(&store->fd);
+    store->ahead_fd = fd;
+    return 0;
+}
+
+static int write_slot(NrdOffsetStore *store, int i, const uint8_t *slot)
+{
+    return nrd_io_pwrite_full(store->ahead_fd, slot, NRD_AHEAD_SLOT_SIZE, (int64_t)i * NRD_AHEAD_SLOT_SIZE);
+}
+
+/* Makes the anchor that was read at open durable; the comment at the head of the file says why in this way. */
+static int prove_anchor(NrdOffsetStore *store)
+{
+    if (!store->unproven)
+        return 0;
+    uint8_t slot[NRD_AHEAD_SLOT_SIZE];
+    unpack_slot(store->unproven, slot);
+    int rc = open_ahead(store);
+    if (rc == 0)
+        rc = write_slot(store, store->anchor, slot);
+    /* A crash before this sync or during it leaves both slots as the last process left them, and the same bytes of the
+     * anchor on top of themselves. After a failure nothing is proven, and the next call begins anew. */
+    if (rc == 0)
+        rc = nrd_io->fdatasync(store->ahead_fd);
+    if (rc == 0)
+        g_clear_pointer(&store->unproven, g_bytes_unref);
     return rc;
+}
+
+/* The file, whole and new, with state in slot 0 and an unwritten slot 1. */
+static int replace_ahead(NrdOffsetStore *store, const NrdFrontier *state)
+{
+    g_autofree uint8_t *bytes = g_malloc0(AHEAD_SIZE);
+    int rc = nrd_ahead_encode(state, 1, bytes);
+    if (rc < 0)
+        return rc;
+    nrd_io_close(&store->ahead_fd);
+    g_clear_pointer(&store->unproven, g_bytes_unref);
+    g_clear_pointer(&store->window, g_free);
+    store->anchor = NO_SLOT;
+    /* The syncs are in there: a crash before its rename leaves the old file (or none) and consumer.offset, one after it
+     * the new file. A failure after the rename leaves either; the next tick replaces it again. */
+    rc = nrd_io_replace_file(store->root_fd, store->ahead_path, bytes, AHEAD_SIZE);
+    if (rc < 0)
+        return rc;
+    store->anchor = 0;
+    store->sequence = 1;
+    store->offset_counts = false;
+    return 0;
 }
 
 int nrd_offset_store_tick(NrdOffsetStore *store, const NrdFrontier *state)
 {
-    uint8_t slot[NRD_AHEAD_SLOT_SIZE];
-    int rc = open_ahead(store);
+    if (store->anchor == NO_SLOT || store->sequence >= NRD_AHEAD_SEQUENCE_MAX)
+        return replace_ahead(store, state);
+    int rc = prove_anchor(store);
     if (rc == 0)
-        rc = nrd_ahead_encode(state, store->sequence + 1, slot);
-    if (rc == 0)
-        rc = nrd_io_pwrite_full(store->fd, slot, sizeof slot, (int64_t)window(store) * NRD_AHEAD_SLOT_SIZE);
+        rc = open_ahead(store);
+    if (rc == -ENOENT) /* taken away beneath us */
+        return replace_ahead(store, state);
+    if (rc < 0)
+        return rc;
+    g_autofree uint8_t *slot = g_malloc(NRD_AHEAD_SLOT_SIZE);
+    rc = nrd_ahead_encode(state, store->sequence + 1, slot);
     if (rc < 0)
         return rc;
     store->sequence++;
-    store->ticked = true;
-    return 0;
+    g_free(store->window);
+    store->window = g_steal_pointer(&slot);
+    rc = write_slot(store, window_slot(store), store->window);
+    /* A failed write leaves the window torn; write-out writes it again from memory. */
+    store->window_lost = rc < 0;
+    return rc;
 }
 
-int nrd_offset_store_write_out(NrdOffsetStore *store)
+static int sync_window(NrdOffsetStore *store)
 {
-    if (!store->ticked)
-        return 0;
-    /* A crash before it: the anchor stands. After it: the window is newer and durable, and becomes the anchor. */
-    int rc = nrd_io->fdatasync(store->fd);
+    /* After a failed sync the kernel may call the pages clean: only writing them again makes a later sync mean
+     * something. */
+    int rc = store->window_lost ? write_slot(store, window_slot(store), store->window) : 0;
+    /* A crash before this sync or during it may leave the window old, new or torn, and the anchor whole: recovery takes
+     * the window if its checksum holds, else the anchor. After it, the window counts, with the higher sequence. */
+    if (rc == 0)
+        rc = nrd_io->fdatasync(store->ahead_fd);
+    store->window_lost = rc < 0;
     if (rc < 0)
         return rc;
-    store->anchor = window(store);
-    store->ticked = false;
+    store->anchor = window_slot(store);
+    store->offset_counts = false;
+    g_clear_pointer(&store->window, g_free);
     return 0;
 }
 
 /* ---- consumer.offset ---- */
 
-static int write_offset(NrdOffsetStore *store, int fd, uint64_t frontier)
+static int overwrite_offset(NrdOffsetStore *store, const uint8_t *bytes)
 {
-    uint8_t bytes[8];
-    int rc;
-    if (frontier == 0) {
-        rc = nrd_io->ftruncate(fd, 0);
-    } else {
-        nrd_put_be64(bytes, frontier - 1);
-        rc = nrd_io_pwrite_full(fd, bytes, sizeof bytes, 0);
-        if (rc == 0)
-            rc = nrd_io->ftruncate(fd, sizeof bytes); /* a file of another size was damage */
+    int fd = nrd_io->open(store->root_fd, store->offset_path, O_WRONLY | O_NONBLOCK | O_NOCTTY, 0);
+    if (fd < 0)
+        return fd;
+    int rc = nrd_io_pwrite_full(fd, bytes, OFFSET_SIZE, 0);
+    /* A crash before this sync leaves the old value or the new one (one sector). Recovery takes the larger of it and
+     * consumer.ahead. */
+    if (rc == 0)
+        rc = nrd_io->fdatasync(fd);
+    nrd_io_close(&fd);
+    return rc;
+}
+
+static int write_offset(NrdOffsetStore *store, uint64_t frontier)
+{
+    uint8_t bytes[OFFSET_SIZE];
+    nrd_put_be64(bytes, frontier - 1);
+    if (frontier > 0 && store->offset_whole) {
+        int rc = overwrite_offset(store, bytes);
+        if (rc != -ENOENT)
+            return rc;
     }
-    /* A crash before this: the old frontier or the new one; consumer.ahead has it anyway. */
-    return rc < 0 ? rc : nrd_io->fdatasync(fd);
+    /* A crash leaves the old file (or none) or the new one. An empty file says: nothing settled. */
+    return nrd_io_replace_file(store->root_fd, store->offset_path, bytes, frontier > 0 ? OFFSET_SIZE : 0);
 }
 
 int nrd_offset_store_level(NrdOffsetStore *store, uint64_t frontier)
 {
-    if (store->level_known && store->leveled == frontier)
+    if (frontier > NRD_AHEAD_FRONTIER_MAX)
+        return -EINVAL;
+    if (frontier == store->offset_frontier && !store->offset_unproven)
         return 0;
-    bool created = false;
-    int fd = nrd_io->open(store->root_fd, store->offset_path, O_RDWR, 0);
-    if (fd == -ENOENT) {
-        created = true;
-        fd = nrd_io->open(store->root_fd, store->offset_path, O_RDWR | O_CREAT | O_EXCL, 0600);
-    }
-    if (fd < 0)
-        return fd;
-    store->level_known = false; /* until it is written whole */
-    int rc = write_offset(store, fd, frontier);
-    nrd_io_close(&fd);
-    if (rc == 0 && created)
-        rc = nrd_io_sync_dir(store->root_fd, store->dir);
-    if (rc < 0)
+    int rc = write_offset(store, frontier);
+    if (rc < 0) {
+        /* Old or new, the file is not to be relied on: the next level writes it whatever it is given. */
+        store->offset_unproven = true;
         return rc;
-    store->level_known = true;
-    store->leveled = frontier;
+    }
+    store->offset_frontier = frontier;
+    store->offset_whole = frontier > 0;
+    store->offset_unproven = store->offset_counts = false;
     return 0;
+}
+
+/* ---- both ---- */
+
+int nrd_offset_store_write_out(NrdOffsetStore *store)
+{
+    if (store->window)
+        return sync_window(store);
+    int rc = prove_anchor(store);
+    /* What was recovered may stand in consumer.offset alone; the same bytes again, for the reason given above. */
+    if (rc == 0 && store->offset_counts)
+        rc = nrd_offset_store_level(store, store->offset_frontier);
+    return rc;
 }

@@ -26,18 +26,22 @@ int nrd_offset_store_open(int root_fd, const char *dir, const char *topic, uint3
 /* Closes without writing; takes NULL. */
 void nrd_offset_store_free(NrdOffsetStore *store);
 
-/* Writes state into the window slot, without a sync. Creates consumer.ahead when it is missing (durable create). */
+/* Writes state into the window slot, without a sync, but for the first tick after an open, which proves the anchor (see
+ * offset_store.c). Creates consumer.ahead when it is missing or has no valid slot (a durable create, which makes state
+ * durable at once). -EINVAL when state does not fit (nrd_ahead_fits). */
 int nrd_offset_store_tick(NrdOffsetStore *store, const NrdFrontier *state) NRD_MUST_CHECK;
 
-/* Makes the last tick durable and flips the slots; no-op when nothing was written since. After a failed sync the window
- * is of unknown content and the anchor stands: the next tick rewrites the window. */
+/* Makes the last tick durable and flips the slots. The first one after an open, when there was no tick, makes what was
+ * recovered durable; no-op when nothing was written since the last. After a failed sync the window is of unknown content
+ * and the anchor stands: the next tick or write-out rewrites the window. */
 int nrd_offset_store_write_out(NrdOffsetStore *store) NRD_MUST_CHECK;
 
-/* Writes consumer.offset = frontier - 1 and syncs it; no-op when it already holds that or the frontier is 0 and there
- * is no file. */
+/* Writes consumer.offset = frontier - 1 (an empty file for 0) and syncs it; no-op when it already holds that or the
+ * frontier is 0 and there is no file. Recovery takes the larger frontier of the two files: a move backwards (seek) is
+ * durable only after both a level and a write-out of the new state. */
 int nrd_offset_store_level(NrdOffsetStore *store, uint64_t frontier) NRD_MUST_CHECK;
 
-/* Whether an acked-ahead set of this shape fits into a slot (ascending offsets above frontier). Pure. */
+/* Whether an acked-ahead set of this shape fits into a slot (ascending offsets above frontier). Pure; in ahead.c. */
 bool nrd_ahead_fits(uint64_t frontier, const uint64_t *ahead, uint32_t n_ahead);
 
 #endif

@@ -12,7 +12,7 @@
 
 struct NrdSettled {
     uint64_t frontier;
-    GArray *ahead;     /* uint64_t; [head, len) is the set */
+    GArray *ahead; /* uint64_t; [head, len) is the set */
     guint head;
     size_t gaps_bytes; /* sum of nrd_ahead_gap_size over the set */
 };
@@ -134,7 +134,7 @@ uint64_t nrd_settled_advance(NrdSettled *settled, uint64_t below)
         if (first == frontier)
             frontier++;
         else
-            n_settled--; /* it was settled before */
+            n_settled--;           /* it was settled before */
         settled->frontier = first; /* what the gap of the next element counts from, until the end of the loop */
         settled->head++;
     }

@@ -267,7 +267,8 @@ static void test_watch(Fixture *f, gconstpointer data)
     produce(f, "two");
     g_assert_cmpint(n, ==, 1); /* one shot */
     nrd_watch_set(f->partition, &watch, count, &n);
-    nrd_watch_clear(f->partition, &watch);
+    g_assert_true(nrd_watch_clear(f->partition, &watch));
+    g_assert_false(nrd_watch_clear(f->partition, &watch));
     produce(f, "three");
     g_assert_cmpint(n, ==, 1);
 }

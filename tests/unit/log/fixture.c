@@ -58,6 +58,8 @@ static ssize_t faulty_pwritev(int fd, const struct iovec *iov, int n_iov, int64_
 
 static int faulty_fdatasync(int fd)
 {
+    if (fault.also == FAULT_FDATASYNC)
+        return -EIO;
     return fires(FAULT_FDATASYNC, NULL) ? fault.error : nrd_io_real.fdatasync(fd);
 }
 
@@ -68,6 +70,8 @@ static int faulty_fsync(int fd)
 
 static int faulty_ftruncate(int fd, int64_t size_bytes)
 {
+    if (fault.also == FAULT_FTRUNCATE)
+        return -EIO;
     return fires(FAULT_FTRUNCATE, NULL) ? fault.error : nrd_io_real.ftruncate(fd, size_bytes);
 }
 

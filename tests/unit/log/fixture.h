@@ -74,6 +74,7 @@ typedef struct Fault {
     unsigned nth;
     int error; /* negative; 0 for pwritev: a short write of half, then go on; 0 for pread: flip a bit */
     bool stays;
+    FaultCall also;     /* every call of this kind fails too, with -EIO */
     const char *suffix; /* only calls on paths that end so (open, unlink) */
     /* results */
     unsigned n_calls;

@@ -1,0 +1,109 @@
+/* `status` of a topic and of a partition: a page that a person reads at a glance. */
+#include "fs/fs_private.h"
+
+#include <time.h>
+
+static void append_time(GString *text, int64_t ms)
+{
+    char buf[32];
+    struct tm tm;
+    time_t seconds = ms / 1000;
+    if (ms == 0 || !gmtime_r(&seconds, &tm) || strftime(buf, sizeof buf, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0) {
+        g_string_append(text, "never");
+        return;
+    }
+    g_string_append(text, buf);
+}
+
+static void append_size(GString *text, uint64_t size)
+{
+    char *human = g_format_size_full(size, G_FORMAT_SIZE_IEC_UNITS);
+    g_string_append(text, human);
+    g_free(human);
+}
+
+static const char *state_word(const NrdPartitionInfo *info)
+{
+    return info->fault ? "out of service" : info->poisoned ? "poisoned" : "ok";
+}
+
+static void append_partition_row(GString *text, NrdPartition *partition)
+{
+    NrdPartitionInfo info;
+    nrd_partition_info(partition, &info);
+    g_string_append_printf(text, "p%05u  %12" G_GUINT64_FORMAT "  %12" G_GUINT64_FORMAT "  %12" G_GUINT64_FORMAT,
+                           nrd_partition_number(partition), info.oldest_offset, info.hwm, info.frontier);
+    g_string_append_printf(text, "  %10" G_GUINT64_FORMAT "  %9" G_GUINT64_FORMAT "  %-14s  ", info.lag, info.in_flight,
+                           state_word(&info));
+    append_size(text, info.size_bytes);
+    g_string_append_c(text, '\n');
+    nrd_partition_info_clear(&info);
+}
+
+static char *topic_status_text(NrdNode *node)
+{
+    NrdTopic *topic = node->topic;
+    GString *text = g_string_new(NULL);
+    g_string_append_printf(text, "topic        %s\n", nrd_topic_name(topic));
+    char *fault = nrd_topic_fault(topic);
+    if (fault) {
+        g_string_append_printf(text, "state        out of service: %s\n", fault);
+        g_free(fault);
+        return g_string_free(text, FALSE);
+    }
+    uint32_t n = nrd_topic_n_partitions(topic);
+    g_string_append_printf(text, "state        %s\n", nrd_topic_deleted(topic) ? "deleted" : "ok");
+    g_string_append_printf(text, "incarnation  %s\ncreated      ", nrd_topic_incarnation(topic));
+    append_time(text, nrd_topic_created_ms(topic));
+    g_string_append_printf(text, "\npartitions   %u\n\n", n);
+    g_string_append(text, "partition      oldest           hwm      frontier         lag  in flight  state           size\n");
+    for (uint32_t i = 0; i < n; i++) {
+        NrdPartition *partition = nrd_topic_partition(topic, i);
+        if (partition)
+            append_partition_row(text, partition);
+    }
+    return g_string_free(text, FALSE);
+}
+
+static void append_number(GString *text, const char *label, uint64_t number, const char *what)
+{
+    g_string_append_printf(text, "%-13s%-14" G_GUINT64_FORMAT " %s\n", label, number, what);
+}
+
+static char *partition_status_text(NrdNode *node)
+{
+    NrdPartitionInfo info;
+    nrd_partition_info(node->partition, &info);
+    GString *text = g_string_new(NULL);
+    g_string_append_printf(text, "partition    p%05u of %s\n", nrd_partition_number(node->partition),
+                           nrd_topic_name(node->topic));
+    g_string_append_printf(text, "state        %s%s%s\n", state_word(&info), *info.reason ? ": " : "", info.reason);
+    append_number(text, "oldest", info.oldest_offset, "first record kept");
+    append_number(text, "hwm", info.hwm, "high watermark: records below it are readable");
+    append_number(text, "next", info.next_offset, "offset of the next record");
+    append_number(text, "frontier", info.frontier, "lowest record not settled");
+    append_number(text, "lag", info.lag, "readable and not settled");
+    append_number(text, "in flight", info.in_flight, "leased to consumers");
+    append_number(text, "acked ahead", info.acked_ahead, "settled above the frontier");
+    append_number(text, "segments", info.segments, "files");
+    append_number(text, "size", info.size_bytes, "bytes on disk");
+    g_string_append(text, "last commit  ");
+    append_time(text, info.last_commit_ms);
+    g_string_append_c(text, '\n');
+    nrd_partition_info_clear(&info);
+    return g_string_free(text, FALSE);
+}
+
+const NrdFileOps nrd_topic_status_ops = {
+    .read = nrd_text_read,
+    .destroy = nrd_text_destroy,
+    .size = nrd_text_size,
+    .text = topic_status_text,
+};
+
+const NrdFileOps nrd_partition_status_ops = {
+    .read = nrd_text_read,
+    .destroy = nrd_text_destroy,
+    .size = nrd_text_size,
+    .text = partition_status_text,
+};

@@ -1,0 +1,217 @@
+/* naradfs DATA MNT: the daemon. Order of life: options, checks, (fork), engine, mount, loop; then parked readers are
+ * answered, handles finished, unmount, engine closed. Exit status 0: all was closed cleanly; 1: a refusal or a failure,
+ * with a sentence. */
+#define FUSE_USE_VERSION 312
+#include "engine/base/diag.h"
+#include "engine/engine.h"
+#include "fs/fs.h"
+#include "mount/background.h"
+#include "mount/mountpoint.h"
+#include "mount/options.h"
+
+#include <errno.h>
+#include <fuse_lowlevel.h>
+#include <glib.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+/* One megabyte of buffer each; more than the default ten, since commits run on them. */
+#define MAX_THREADS 16
+
+static const char usage[] =
+    "usage: naradfs DATA MNT [-f] [-o OPTIONS]\n"
+    "Serves the data directory DATA as a file system at MNT: topics, partitions and records are files.\n"
+    "\n"
+    "  -f                   stay in the foreground, messages to standard error\n"
+    "  -d                   the same, and show every request\n"
+    "  -h, -V               this text; the version\n"
+    "  -o OPTION[,OPTION]   allow_other         other users may use the mount\n"
+    "                       ro                  read-only\n"
+    "                       nonempty            mount over a folder that is not empty\n"
+    "                       uid=N,gid=N,umask=M owner and mode of what belongs to no topic\n"
+    "                       codec=none|zstd     defaults of new topics\n"
+    "                       retention_ms=N\n"
+    "                       partitions=N\n"
+    "                       log_level=L         error, warning, notice, info or debug\n"
+    "                       and those of libfuse and mount(8)\n"
+    "\n"
+    "Unmount with: umount MNT (root) or fusermount3 -u MNT. Read MNT/HELP first.\n";
+
+typedef struct Daemon {
+    NrdMountOptions options;
+    char *data;
+    char *mountpoint;
+    NrdEngine *engine;
+    NrdFs *fs;
+    struct fuse_session *session;
+} Daemon;
+
+static int fail(char *why)
+{
+    nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "%s", why);
+    g_free(why);
+    return EXIT_FAILURE;
+}
+
+static void on_ready(void *user_data)
+{
+    nrd_background_ready();
+}
+
+/* A partition has a file of its own open. */
+static void raise_file_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)!setrlimit(RLIMIT_NOFILE, &limit); /* it stays as it was then */
+    }
+}
+
+static void ignore_signal(int number)
+{
+    struct sigaction action = { .sa_handler = SIG_IGN };
+    sigaction(number, &action, NULL);
+}
+
+/* ---- the mount ---- */
+
+static int add_option(struct fuse_args *args, const char *name, const char *value)
+{
+    char *list = NULL;
+    g_autofree char *option = value ? g_strconcat(name, "=", value, NULL) : g_strdup(name);
+    if (fuse_opt_add_opt_escaped(&list, option) < 0)
+        return -ENOMEM;
+    int rc = fuse_opt_add_arg(args, "-o") < 0 || fuse_opt_add_arg(args, list) < 0 ? -ENOMEM : 0;
+    free(list);
+    return rc;
+}
+
+/* nosuid and nodev last: mount(8) run by root adds dev and suid. */
+static int add_fixed_options(struct fuse_args *args, const Daemon *daemon)
+{
+    int rc = add_option(args, "fsname", daemon->data);
+    if (rc == 0)
+        rc = add_option(args, "subtype", "naradfs");
+    if (rc == 0)
+        rc = add_option(args, "default_permissions", NULL);
+    if (rc == 0)
+        rc = add_option(args, "nosuid", NULL);
+    if (rc == 0)
+        rc = add_option(args, "nodev", NULL);
+    if (rc == 0 && daemon->options.debug)
+        rc = add_option(args, "debug", NULL);
+    return rc;
+}
+
+static int start_session(Daemon *daemon, struct fuse_args *args)
+{
+    NrdFsOptions fs_options = {
+        .engine = daemon->engine,
+        .uid = daemon->options.owner_uid,
+        .gid = daemon->options.owner_gid,
+        .umask = daemon->options.owner_umask,
+        .request_timeout_ms = nrd_kernel_request_timeout_ms(),
+        .ready = on_ready,
+    };
+    daemon->fs = nrd_fs_new(&fs_options);
+    const struct fuse_lowlevel_ops *ops = nrd_fs_ops();
+    daemon->session = fuse_session_new(args, ops, sizeof *ops, daemon->fs);
+    if (!daemon->session)
+        return fail(g_strdup("the mount options were not understood; naradfs -h lists them"));
+    if (fuse_set_signal_handlers(daemon->session) != 0)
+        return fail(g_strdup("signal handlers could not be set"));
+    if (fuse_session_mount(daemon->session, daemon->mountpoint) != 0)
+        return fail(g_strdup_printf("mounting at %s failed; the line above says why", daemon->mountpoint));
+    return EXIT_SUCCESS;
+}
+
+static int run_loop(Daemon *daemon)
+{
+    struct fuse_loop_config *config = fuse_loop_cfg_create();
+    fuse_loop_cfg_set_max_threads(config, MAX_THREADS);
+    fuse_loop_cfg_set_clone_fd(config, 0);
+    int rc = fuse_session_loop_mt(daemon->session, config); /* a signal's number, or a negative error */
+    fuse_loop_cfg_destroy(config);
+    if (rc < 0)
+        return fail(g_strdup_printf("the connection to the kernel failed: %s", g_strerror(-rc)));
+    return EXIT_SUCCESS;
+}
+
+/* Everything is closed, whatever fails on the way. */
+static int stop(Daemon *daemon, int status)
+{
+    if (daemon->engine)
+        nrd_engine_stop(daemon->engine); /* parked readers are answered while the connection is there */
+    if (daemon->fs)
+        nrd_fs_shutdown(daemon->fs);
+    if (daemon->session)
+        fuse_session_unmount(daemon->session);
+    int rc = daemon->engine ? nrd_engine_close(daemon->engine) : 0;
+    if (rc < 0)
+        status = fail(g_strdup_printf("the data directory could not be closed cleanly: %s; the next start recovers it",
+                                      g_strerror(-rc)));
+    if (daemon->session) {
+        fuse_remove_signal_handlers(daemon->session);
+        fuse_session_destroy(daemon->session);
+    }
+    nrd_fs_free(daemon->fs);
+    return status;
+}
+
+static int serve(Daemon *daemon, struct fuse_args *args)
+{
+    char *why = NULL;
+    NrdEngineOptions options = {
+        .data_path = daemon->data,
+        .read_only = daemon->options.read_only,
+        .topic_defaults = daemon->options.topic_defaults,
+    };
+    if (nrd_engine_open(&options, &daemon->engine, &why) < 0)
+        return fail(why);
+    int status = add_fixed_options(args, daemon) < 0 ? fail(g_strdup("out of memory")) : start_session(daemon, args);
+    if (status == EXIT_SUCCESS)
+        status = run_loop(daemon);
+    return stop(daemon, status);
+}
+
+static int run(Daemon *daemon, struct fuse_args *args)
+{
+    char *why = NULL;
+    const NrdMountOptions *options = &daemon->options;
+    if (nrd_mountpoint_check_fuse(&why) < 0 ||
+        nrd_mountpoint_check(options->data, options->mountpoint, options->nonempty, &daemon->data, &daemon->mountpoint,
+                             &why) < 0)
+        return fail(why);
+    raise_file_limit();
+    ignore_signal(SIGHUP);
+    ignore_signal(SIGPIPE);
+    if (!options->foreground && !options->debug) {
+        int rc = nrd_background_fork();
+        if (rc < 0)
+            return fail(g_strdup_printf("going into the background failed: %s", g_strerror(-rc)));
+    }
+    return serve(daemon, args);
+}
+
+int main(int argc, char **argv)
+{
+    struct fuse_args args = FUSE_ARGS_INIT(argc, argv);
+    Daemon daemon = { 0 };
+    int status = EXIT_FAILURE;
+    if (nrd_mount_options_parse(&args, &daemon.options) == 0) {
+        if (daemon.options.help)
+            status = fputs(usage, stdout) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+        else if (daemon.options.version)
+            status = printf("naradfs %s\n", NRD_VERSION) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+        else
+            status = run(&daemon, &args);
+    }
+    fuse_opt_free_args(&args);
+    nrd_mount_options_clear(&daemon.options);
+    g_free(daemon.data);
+    g_free(daemon.mountpoint);
+    return status;
+}

@@ -1,0 +1,139 @@
+/* See options.h. Process identity (for the defaults of uid, gid and umask) is read here, once. */
+#include "mount/options.h"
+
+#define FUSE_USE_VERSION 312
+#include "engine/base/diag.h"
+
+#include <errno.h>
+#include <fuse_opt.h>
+#include <glib.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { KEY_IGNORED };
+
+#define OPT(template, field, value)                                                                                    \
+    {                                                                                                                  \
+        template, offsetof(NrdMountOptions, field), value                                                              \
+    }
+
+static const struct fuse_opt specs[] = {
+    OPT("-h", help, 1),
+    OPT("--help", help, 1),
+    OPT("-V", version, 1),
+    OPT("--version", version, 1),
+    OPT("-f", foreground, 1),
+    OPT("-d", debug, 1),
+    OPT("debug", debug, 1),
+    OPT("nonempty", nonempty, 1),
+    OPT("uid=%s", uid, 0),
+    OPT("gid=%s", gid, 0),
+    OPT("umask=%s", umask, 0),
+    OPT("codec=%s", codec, 0),
+    OPT("retention_ms=%s", retention_ms, 0),
+    OPT("partitions=%s", partitions, 0),
+    OPT("log_level=%s", log_level, 0),
+    FUSE_OPT_KEY("default_permissions", KEY_IGNORED), /* always on */
+    FUSE_OPT_KEY("rw", KEY_IGNORED),
+    FUSE_OPT_END,
+};
+
+static int on_argument(void *data, const char *arg, int key, struct fuse_args *outargs)
+{
+    NrdMountOptions *options = data;
+    if (key == KEY_IGNORED)
+        return 0;
+    if (key == FUSE_OPT_KEY_OPT) {
+        if (g_str_equal(arg, "ro"))
+            options->read_only = true; /* and the kernel's too: it stays */
+        return 1;
+    }
+    if (!options->data) {
+        options->data = g_strdup(arg);
+        return 0;
+    }
+    if (!options->mountpoint) {
+        options->mountpoint = g_strdup(arg);
+        return 0;
+    }
+    fprintf(stderr, "naradfs: one data directory and one mount point are expected, not also '%s'\n", arg);
+    return -1;
+}
+
+static int read_number(const char *name, const char *text, unsigned base, uint64_t max, uint32_t *ret_value)
+{
+    guint64 value;
+    if (!text)
+        return 0;
+    if (!g_ascii_string_to_unsigned(text, base, 0, max, &value, NULL)) {
+        fprintf(stderr, "naradfs: option %s=%s: %s number up to %" G_GUINT64_FORMAT " is expected\n", name, text,
+                base == 8 ? "an octal" : "a", (guint64)max);
+        return -EINVAL;
+    }
+    *ret_value = (uint32_t)value;
+    return 0;
+}
+
+static void add_default(GString *lines, const char *key, const char *value)
+{
+    if (value)
+        g_string_append_printf(lines, "%s=%s\n", key, value);
+}
+
+static int interpret(NrdMountOptions *options)
+{
+    NrdLevel level = NRD_LEVEL_INFO;
+    mode_t mask = umask(077); /* what the daemon makes is private; the caller's mask is for the mounted tree */
+    options->owner_uid = geteuid();
+    options->owner_gid = getegid();
+    options->owner_umask = mask;
+    if (options->log_level && nrd_diag_parse_level(options->log_level, &level) < 0) {
+        fprintf(stderr, "naradfs: option log_level=%s: error, warning, notice, info or debug is expected\n",
+                options->log_level);
+        return -EINVAL;
+    }
+    nrd_diag_set_level(level);
+    int rc = read_number("uid", options->uid, 10, UINT32_MAX, &options->owner_uid);
+    if (rc == 0)
+        rc = read_number("gid", options->gid, 10, UINT32_MAX, &options->owner_gid);
+    if (rc == 0)
+        rc = read_number("umask", options->umask, 8, 0777, &options->owner_umask);
+    GString *lines = g_string_new(NULL);
+    add_default(lines, "codec", options->codec);
+    add_default(lines, "retention_ms", options->retention_ms);
+    add_default(lines, "partitions", options->partitions);
+    options->topic_defaults = g_string_free(lines, FALSE);
+    return rc;
+}
+
+int nrd_mount_options_parse(struct fuse_args *args, NrdMountOptions *ret_options)
+{
+    *ret_options = (NrdMountOptions){ 0 };
+    if (fuse_opt_parse(args, ret_options, specs, on_argument) < 0)
+        return -EINVAL;
+    if (ret_options->help || ret_options->version)
+        return 0;
+    if (!ret_options->mountpoint) {
+        fprintf(stderr,
+                "naradfs: a data directory and a mount point are expected: naradfs DATA MNT [-f] [-o OPTIONS]\n");
+        return -EINVAL;
+    }
+    return interpret(ret_options);
+}
+
+void nrd_mount_options_clear(NrdMountOptions *options)
+{
+    g_free(options->data);
+    g_free(options->mountpoint);
+    free(options->uid);
+    free(options->gid);
+    free(options->umask);
+    free(options->codec);
+    free(options->retention_ms);
+    free(options->partitions);
+    free(options->log_level);
+    g_free(options->topic_defaults);
+}

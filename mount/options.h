@@ -1,0 +1,42 @@
+/* The command line of naradfs. */
+#ifndef NRD_MOUNT_OPTIONS_H
+#define NRD_MOUNT_OPTIONS_H
+
+#include "engine/base/macros.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fuse_args;
+
+typedef struct NrdMountOptions {
+    char *data; /* as given */
+    char *mountpoint;
+    /* flags are int: libfuse's option parser writes them */
+    int help;
+    int version;
+    int foreground;
+    int debug; /* libfuse's own, on standard error */
+    bool read_only;
+    int nonempty;
+    char *uid; /* texts until nrd_mount_options_check */
+    char *gid;
+    char *umask;
+    char *codec;
+    char *retention_ms;
+    char *partitions;
+    char *log_level;
+    /* what they say */
+    uint32_t owner_uid;
+    uint32_t owner_gid;
+    uint32_t owner_umask;
+    char *topic_defaults; /* `key=value` lines, or NULL */
+} NrdMountOptions;
+
+/* Takes what is ours out of args; what stays is libfuse's. -EINVAL, with a sentence on standard error. The caller calls
+ * nrd_mount_options_clear in any case. */
+int nrd_mount_options_parse(struct fuse_args *args, NrdMountOptions *ret_options) NRD_MUST_CHECK;
+
+void nrd_mount_options_clear(NrdMountOptions *options);
+
+#endif
