@@ -80,10 +80,12 @@ static void arm_lease_timer_locked(NrdPartition *partition)
     nrd_timer_set(partition->topic->engine->timers, &partition->lease_timer, next_ms);
 }
 
-static bool lease_locked(NrdPartition *partition, NrdLease *ret_lease)
+static bool lease_locked(NrdPartition *partition, const NrdWaiter *waiter, NrdLease *ret_lease)
 {
     NrdLog *log = atomic_load(&partition->log);
     bool found = false;
+    if (waiter->sure && !nrd_queue_sure(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log)))
+        return false;
     nrd_queue_take(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log), nrd_clock_mono_ms(), nrd_random_u64(),
                    ret_lease, &found);
     if (found)
@@ -118,7 +120,7 @@ static void lease_or_park_locked(NrdPartition *partition, NrdWaiter *waiter, Nrd
     if (*ret_error < 0)
         return;
     atomic_fetch_add(&partition->n_waiting, 1); /* before the look at the high watermark: see the top */
-    *ret_found = lease_locked(partition, ret_lease);
+    *ret_found = lease_locked(partition, waiter, ret_lease);
     if (!*ret_found && waiter->deadline_ms != 0) {
         join_line_locked(partition, waiter);
         return;
@@ -272,6 +274,14 @@ void nrd_partition_take(NrdPartition *partition, NrdWaiter *waiter, int64_t wait
         (void)serve(partition, waiter, lease);
 }
 
+void nrd_partition_take_sure(NrdPartition *partition, NrdDeliverFn deliver, void *user_data)
+{
+    NrdWaiter waiter;
+    nrd_waiter_init(&waiter);
+    waiter.sure = true;
+    nrd_partition_take(partition, &waiter, 0, deliver, user_data);
+}
+
 bool nrd_waiter_cancel(NrdPartition *partition, NrdWaiter *waiter)
 {
     pthread_mutex_lock(&partition->queue_lock);
@@ -290,10 +300,11 @@ bool nrd_waiter_cancel(NrdPartition *partition, NrdWaiter *waiter)
 static bool hand_out_locked(NrdPartition *partition)
 {
     NrdLease lease;
-    if (g_queue_is_empty(&partition->waiters) || nrd_partition_usable(partition) < 0 ||
-        !lease_locked(partition, &lease))
+    if (g_queue_is_empty(&partition->waiters) || nrd_partition_usable(partition) < 0)
         return false;
     NrdWaiter *waiter = partition->waiters.head->data;
+    if (!lease_locked(partition, waiter, &lease))
+        return false;
     leave_line_locked(partition, waiter);
     pthread_mutex_unlock(&partition->queue_lock);
     (void)serve(partition, waiter, lease);

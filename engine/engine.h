@@ -217,6 +217,7 @@ typedef struct NrdWaiter {
     void *user_data;
     GList link;
     int64_t deadline_ms; /* monotonic; 0: does not wait, INT64_MAX: for ever */
+    bool sure;
     int state;
 } NrdWaiter;
 
@@ -227,6 +228,11 @@ void nrd_waiter_init(NrdWaiter *waiter);
  * skipped, counted and logged. A record found at once is handed over before the function returns. */
 void nrd_partition_take(NrdPartition *partition, NrdWaiter *waiter, int64_t wait_ms, NrdDeliverFn deliver,
                         void *user_data);
+
+/* As a take that does not wait, for a reader that settles by itself what it is given: leases only a record whose ack
+ * will find room whatever the holders of other leases do, so that such readers side by side end with everything
+ * settled. */
+void nrd_partition_take_sure(NrdPartition *partition, NrdDeliverFn deliver, void *user_data);
 
 /* Gives up waiting. true: the callback will never be called and the caller owns the waiter again. false: it has been,
  * is being or will be called; before nrd_partition_take has been entered (another thread is about to) that call is made

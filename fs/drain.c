@@ -49,11 +49,8 @@ static void add(void *user_data, int error, const NrdDelivery *delivery)
 
 static void take_batch(Batch *batch)
 {
-    while (!batch->full && batch->error == 0 && batch->text->len < batch->size) {
-        NrdWaiter waiter;
-        nrd_waiter_init(&waiter);
-        nrd_partition_take(batch->handle->partition, &waiter, 0, add, batch);
-    }
+    while (!batch->full && batch->error == 0 && batch->text->len < batch->size)
+        nrd_partition_take_sure(batch->handle->partition, add, batch);
     for (guint i = 0; i < batch->leases->len; i++)
         nrd_stream_hold(nrd_handle_stream(batch->handle), g_array_index(batch->leases, NrdLease, i));
 }

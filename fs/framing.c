@@ -1,19 +1,21 @@
 /* See framing.h. */
 #include "fs/framing.h"
 
-#include "fs/hash.h"
-
 #include <errno.h>
 #include <string.h>
 
+/* Requests that continue a record and begin with so many equal bytes are taken for the same one sent again. */
+#define HEAD_BYTES ((size_t)4096)
+
 void nrd_framing_init(NrdFraming *framing)
 {
-    *framing = (NrdFraming){ .partial = g_byte_array_new() };
+    *framing = (NrdFraming){ .partial = g_byte_array_new(), .refused = g_byte_array_new() };
 }
 
 void nrd_framing_clear(NrdFraming *framing)
 {
     g_clear_pointer(&framing->partial, g_byte_array_unref);
+    g_clear_pointer(&framing->refused, g_byte_array_unref);
 }
 
 /* A long record leaves its buffer behind only until the next one is done: many handles stay open for long. */
@@ -27,19 +29,25 @@ static void empty_partial(NrdFraming *framing)
     framing->partial = g_byte_array_new();
 }
 
-static bool refused_before(NrdFraming *framing, const uint8_t *data, size_t size)
+/* As much of a refused request as tells it from another one. */
+static size_t head_size(size_t size)
 {
-    return framing->refused && framing->refused_size == size && framing->refused_hash == nrd_hash(0, data, size);
+    return MIN(size, HEAD_BYTES);
 }
 
-static int refuse(NrdFraming *framing, const uint8_t *data, size_t size, bool holds_end)
+static bool refused_before(const NrdFraming *framing, const uint8_t *data, size_t size)
+{
+    const GByteArray *head = framing->refused;
+    return head->len > 0 && size >= head->len && memcmp(head->data, data, head->len) == 0;
+}
+
+static int refuse(NrdFraming *framing, const uint8_t *data, size_t size, bool inside)
 {
     empty_partial(framing);
-    framing->skipping = !holds_end;
-    framing->refused = true;
-    framing->refused_size = size;
-    framing->refused_hash = nrd_hash(0, data, size);
-    framing->refused_skipping = framing->skipping;
+    framing->skipping = memchr(data, '\n', size) == NULL;
+    g_byte_array_set_size(framing->refused, 0);
+    if (inside)
+        g_byte_array_append(framing->refused, data, (guint)head_size(size));
     return -EMSGSIZE;
 }
 
@@ -57,21 +65,17 @@ static void emit(NrdFraming *framing, const uint8_t *data, size_t size, NrdRecor
 int nrd_framing_feed(NrdFraming *framing, const uint8_t *data, size_t size, size_t max_record, NrdRecordFn fn,
                      void *user_data, size_t *ret_taken)
 {
-    if (refused_before(framing, data, size)) {
-        framing->skipping = framing->refused_skipping;
-        return -EMSGSIZE;
-    }
+    if (refused_before(framing, data, size))
+        return refuse(framing, data, size, true);
     size_t pos = 0;
-    bool was_refused = framing->refused;
-    framing->refused = false;
-    if (size == 0)
-        framing->refused = was_refused;
+    if (size > 0)
+        g_byte_array_set_size(framing->refused, 0);
     while (pos < size) {
         const uint8_t *newline = memchr(data + pos, '\n', size - pos);
         size_t length = newline ? (size_t)(newline - data) - pos : size - pos;
         if (!framing->skipping && framing->partial->len + length > max_record) {
             if (pos == 0)
-                return refuse(framing, data, size, newline != NULL);
+                return refuse(framing, data, size, framing->partial->len > 0);
             break;
         }
         if (framing->skipping)

@@ -7,8 +7,9 @@
  *    the next request starts a new record; else input is swallowed up to that newline.
  *  - A request with complete records before it is taken up to its beginning.
  *  - A large write(2) arrives as several requests, and the kernel hides the failure of a later one behind a short
- *    count; the program then sends the failed request's bytes again. So the request last refused is remembered: while
- *    it comes again, unchanged, it is refused again. Any other request ends that. */
+ *    count; the program then sends the failed request's bytes again, cut elsewhere if they lie elsewhere in its memory.
+ *    So the beginning of a refused request that began inside a record is remembered: a request that begins with the
+ *    same bytes is refused again. Any other request ends that. */
 #ifndef NRD_FS_FRAMING_H
 #define NRD_FS_FRAMING_H
 
@@ -21,10 +22,7 @@
 typedef struct NrdFraming {
     GByteArray *partial; /* the beginning of a record whose newline has not come; never longer than the limit */
     bool skipping;       /* in a refused record; partial is empty */
-    bool refused;        /* the request before this one was refused: */
-    size_t refused_size;
-    uint64_t refused_hash;
-    bool refused_skipping; /* the state it left */
+    GByteArray *refused; /* the head of the request before this one, if it was refused inside a record; else empty */
 } NrdFraming;
 
 /* One complete record; the bytes are valid during the call. */

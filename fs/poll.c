@@ -1,87 +1,103 @@
 /* poll, select, epoll. One poll handle per open file: each blocking poll brings a new one, which replaces the old.
  *
- * The engine's notification names the open file by a number, not by address: it may still be running when the file is
- * released, and finds nothing then. A notification that has found its file holds the release back until it is done. */
+ * A NrdPoll is counted: the open file has a reference, and so has the watch while it is set. Whoever ends the watch
+ * gives that one back: the notification, or, when it comes first, who clears the watch. So a notification that is still
+ * running while the file is released finds its NrdPoll, with nothing left in it to notify. */
 #include "fs/fs_private.h"
 
 #include <errno.h>
 #include <poll.h>
 
-typedef struct Poller {
-    NrdPartition *partition; /* NULL: nothing to wait for */
+struct NrdPoll {
+    NrdPartition *partition;
+    NrdTopic *topic; /* referenced: the partition lives as long */
+    gint n_refs;     /* atomic */
+    /* guarded by arming: one request at a time sets or clears the watch */
+    GMutex arming;
     NrdWatch watch;
-    /* guarded by pollers_lock */
+    /* guarded by lock, taken after arming */
+    GMutex lock;
+    GCond idle;
     struct fuse_pollhandle *ph;
-    uint32_t n_notifying;
-} Poller;
+    uint32_t n_notifying; /* notifications using a poll handle */
+};
 
-static GMutex pollers_lock;
-static GCond pollers_idle;
-/* guarded by pollers_lock */
-static GHashTable *pollers; /* id -> Poller */
-static uint64_t last_id;
+static void unref(NrdPoll *poll)
+{
+    if (!g_atomic_int_dec_and_test(&poll->n_refs))
+        return;
+    nrd_topic_unref(poll->topic);
+    g_mutex_clear(&poll->arming);
+    g_mutex_clear(&poll->lock);
+    g_cond_clear(&poll->idle);
+    g_free(poll);
+}
 
 void nrd_poll_register(NrdHandle *handle)
 {
     if (!handle->ops->watch)
         return;
-    Poller *poller = g_new0(Poller, 1);
-    poller->partition = handle->partition;
-    g_mutex_lock(&pollers_lock);
-    if (!pollers)
-        pollers = g_hash_table_new(g_direct_hash, g_direct_equal);
-    handle->poll_id = ++last_id;
-    g_hash_table_insert(pollers, GSIZE_TO_POINTER(handle->poll_id), poller);
-    g_mutex_unlock(&pollers_lock);
+    NrdPoll *poll = g_new0(NrdPoll, 1);
+    poll->partition = handle->partition;
+    poll->topic = nrd_topic_ref(handle->topic);
+    poll->n_refs = 1;
+    g_mutex_init(&poll->arming);
+    g_mutex_init(&poll->lock);
+    g_cond_init(&poll->idle);
+    handle->poll = poll;
+}
+
+/* The connection may go away after the last file is released: a notification that is using it is waited for. */
+static void swap_handle(NrdPoll *poll, struct fuse_pollhandle *ph, bool wait)
+{
+    g_mutex_lock(&poll->lock);
+    struct fuse_pollhandle *old = poll->ph;
+    poll->ph = ph;
+    while (wait && poll->n_notifying > 0)
+        g_cond_wait(&poll->idle, &poll->lock);
+    g_mutex_unlock(&poll->lock);
+    if (old)
+        fuse_pollhandle_destroy(old);
 }
 
 void nrd_poll_unregister(NrdHandle *handle)
 {
-    if (!handle->poll_id)
+    NrdPoll *poll = g_steal_pointer(&handle->poll);
+    if (!poll)
         return;
-    g_mutex_lock(&pollers_lock);
-    Poller *poller = g_hash_table_lookup(pollers, GSIZE_TO_POINTER(handle->poll_id));
-    g_hash_table_remove(pollers, GSIZE_TO_POINTER(handle->poll_id));
-    while (poller->n_notifying > 0)
-        g_cond_wait(&pollers_idle, &pollers_lock);
-    g_mutex_unlock(&pollers_lock);
-    nrd_watch_clear(poller->partition, &poller->watch);
-    if (poller->ph)
-        fuse_pollhandle_destroy(poller->ph);
-    g_free(poller);
+    if (nrd_watch_clear(poll->partition, &poll->watch))
+        unref(poll);
+    swap_handle(poll, NULL, true);
+    unref(poll);
 }
 
 static void notify(void *user_data)
 {
-    g_mutex_lock(&pollers_lock);
-    Poller *poller = g_hash_table_lookup(pollers, user_data);
-    struct fuse_pollhandle *ph = poller ? g_steal_pointer(&poller->ph) : NULL;
-    if (poller)
-        poller->n_notifying++;
-    g_mutex_unlock(&pollers_lock);
-    if (!poller)
-        return;
+    NrdPoll *poll = user_data;
+    g_mutex_lock(&poll->lock);
+    struct fuse_pollhandle *ph = g_steal_pointer(&poll->ph);
+    poll->n_notifying += ph != NULL;
+    g_mutex_unlock(&poll->lock);
     if (ph) {
         fuse_lowlevel_notify_poll(ph);
         fuse_pollhandle_destroy(ph);
+        g_mutex_lock(&poll->lock);
+        poll->n_notifying--;
+        g_cond_broadcast(&poll->idle);
+        g_mutex_unlock(&poll->lock);
     }
-    g_mutex_lock(&pollers_lock);
-    poller->n_notifying--;
-    g_cond_broadcast(&pollers_idle);
-    g_mutex_unlock(&pollers_lock);
+    unref(poll);
 }
 
 /* Keeps ph for the next notification, which is arranged before readability is looked at: nothing is missed. */
-static void arm(NrdHandle *handle, struct fuse_pollhandle *ph)
+static void arm(NrdPoll *poll, struct fuse_pollhandle *ph)
 {
-    g_mutex_lock(&pollers_lock);
-    Poller *poller = g_hash_table_lookup(pollers, GSIZE_TO_POINTER(handle->poll_id));
-    struct fuse_pollhandle *old = poller->ph;
-    poller->ph = ph;
-    g_mutex_unlock(&pollers_lock);
-    if (old)
-        fuse_pollhandle_destroy(old);
-    nrd_watch_set(poller->partition, &poller->watch, notify, GSIZE_TO_POINTER(handle->poll_id));
+    swap_handle(poll, ph, false);
+    g_mutex_lock(&poll->arming);
+    if (!nrd_watch_clear(poll->partition, &poll->watch))
+        g_atomic_int_inc(&poll->n_refs); /* it was not set; else it keeps the reference it had */
+    nrd_watch_set(poll->partition, &poll->watch, notify, poll);
+    g_mutex_unlock(&poll->arming);
 }
 
 static uint32_t poll_events(NrdHandle *handle)
@@ -96,9 +112,9 @@ static uint32_t poll_events(NrdHandle *handle)
 void nrd_op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct fuse_pollhandle *ph)
 {
     NrdHandle *handle = nrd_fi_handle(fi);
-    if (ph && handle->poll_id)
-        arm(handle, ph);
+    if (ph && handle->poll)
+        arm(handle->poll, ph);
     else if (ph)
-        fuse_pollhandle_destroy(ph); /* always ready: nothing to notify, but for a deletion */
+        fuse_pollhandle_destroy(ph); /* always ready */
     fuse_reply_poll(req, poll_events(handle));
 }

@@ -56,7 +56,8 @@ static char *topic_status_text(NrdNode *node)
     g_string_append_printf(text, "incarnation  %s\ncreated      ", nrd_topic_incarnation(topic));
     append_time(text, nrd_topic_created_ms(topic));
     g_string_append_printf(text, "\npartitions   %u\n\n", n);
-    g_string_append(text, "partition      oldest           hwm      frontier         lag  in flight  state           size\n");
+    g_string_append(text,
+                    "partition      oldest           hwm      frontier         lag  in flight  state           size\n");
     for (uint32_t i = 0; i < n; i++) {
         NrdPartition *partition = nrd_topic_partition(topic, i);
         if (partition)
@@ -95,15 +96,15 @@ static char *partition_status_text(NrdNode *node)
 }
 
 const NrdFileOps nrd_topic_status_ops = {
-    .read = nrd_text_read,
-    .destroy = nrd_text_destroy,
-    .size = nrd_text_size,
+    .read = nrd_text_file_read,
+    .destroy = nrd_text_file_destroy,
+    .size = nrd_text_file_size,
     .text = topic_status_text,
 };
 
 const NrdFileOps nrd_partition_status_ops = {
-    .read = nrd_text_read,
-    .destroy = nrd_text_destroy,
-    .size = nrd_text_size,
+    .read = nrd_text_file_read,
+    .destroy = nrd_text_file_destroy,
+    .size = nrd_text_file_size,
     .text = partition_status_text,
 };

@@ -9,8 +9,8 @@
 #define PREFIX "user.narad."
 
 static const char *const partition_names[] = {
-    "hwm", "incarnation", "poisoned", "poison_reason", "oldest_offset", "next_offset", "frontier",
-    "lag", "in_flight",   "acked_ahead", "segments",   "size_bytes",    "durability",  NULL,
+    "hwm", "incarnation", "poisoned",    "poison_reason", "oldest_offset", "next_offset", "frontier",
+    "lag", "in_flight",   "acked_ahead", "segments",      "size_bytes",    "durability",  NULL,
 };
 
 typedef enum Holder { HOLDER_NONE, HOLDER_TOPIC, HOLDER_PARTITION } Holder;

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,8 +45,8 @@ static int run_fusermount(const char *mountpoint)
 /* After a crash of the daemon its mount answers ENOTCONN to everything until it is unmounted. */
 static int clear_dead_mount(const char *mountpoint, char **ret_why)
 {
-    struct stat st;
-    if (stat(mountpoint, &st) == 0 || errno != ENOTCONN)
+    struct statvfs st; /* stat may be answered from what the kernel remembers; this asks the daemon */
+    if (statvfs(mountpoint, &st) == 0 || errno != ENOTCONN)
         return 0;
     int rc = geteuid() == 0 ? (umount2(mountpoint, MNT_DETACH) < 0 ? -errno : 0) : run_fusermount(mountpoint);
     if (rc < 0)

@@ -161,7 +161,7 @@ static void advance(Commit *c)
         next += w->n_records;
     }
     NrdIndexEnd end = nrd_segment_end(c->active);
-    log->hwm_text = end.text_bytes;
+    log->hidden_text = 0;
     nrd_store(&log->next_offset, next);
     nrd_store(&log->hwm, next);
     __atomic_store_n(&log->newest_ms, c->commit_ms, __ATOMIC_RELEASE);

@@ -13,6 +13,15 @@ NrdSegmentList *nrd_log_segments(NrdLog *log)
     return list;
 }
 
+uint64_t nrd_log_visible_text_locked(NrdLog *log, NrdSegment *segment)
+{
+    uint64_t text_bytes = nrd_segment_end(segment).text_bytes;
+    uint64_t hidden = segment == nrd_segment_list_last(log->list) ? log->hidden_text : 0;
+
+    /* damage that was found in what is hidden has made the segment's text shorter, not hidden_text */
+    return text_bytes > hidden ? text_bytes - hidden : 0;
+}
+
 NrdSegment *nrd_log_active(NrdLog *log)
 {
     /* only the committer replaces the list, and it is the caller */
@@ -151,11 +160,9 @@ void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats)
     stats.last_commit_ms = __atomic_load_n(&log->newest_ms, __ATOMIC_ACQUIRE);
     stats.poison_errno = log->poison_errno;
     stats.n_segments = log->list->n;
-    stats.text_bytes = log->hwm_text;
     for (guint i = 0; i < log->list->n; i++) {
         stats.size_bytes += nrd_segment_size_bytes(log->list->items[i]);
-        if (i + 1 < log->list->n)
-            stats.text_bytes += nrd_segment_end(log->list->items[i]).text_bytes;
+        stats.text_bytes += nrd_log_visible_text_locked(log, log->list->items[i]);
     }
     g_mutex_unlock(&log->lock);
     *ret_stats = stats;

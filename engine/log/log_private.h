@@ -34,7 +34,7 @@ struct NrdLog {
     GMutex lock;
     /* guarded by lock */
     NrdSegmentList *list;
-    uint64_t hwm_text; /* bytes of text below the high watermark in the active segment */
+    uint64_t hidden_text; /* bytes of text above the high watermark in the active segment */
     int poison_errno;
     char *poison_reason;
     NrdLogSettings settings;
@@ -63,6 +63,10 @@ static inline bool nrd_log_is_poisoned(const NrdLog *log)
 
 /* A reference on the segments as they are now. */
 NrdSegmentList *nrd_log_segments(NrdLog *log);
+
+/* Bytes of text below the high watermark in a segment of the log, or in one that was detached from it. log->lock is
+ * held. */
+uint64_t nrd_log_visible_text_locked(NrdLog *log, NrdSegment *segment);
 
 /* The active segment, borrowed; NULL when none was created yet. The committer only. */
 NrdSegment *nrd_log_active(NrdLog *log);

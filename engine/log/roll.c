@@ -47,7 +47,7 @@ static void install(NrdLog *log, NrdSegment *segment)
     g_mutex_lock(&log->lock);
     NrdSegmentList *old = log->list;
     log->list = longer;
-    log->hwm_text = 0;
+    log->hidden_text = 0;
     if (longer->n == 1)
         nrd_store(&log->oldest, nrd_segment_base(segment));
     g_mutex_unlock(&log->lock);

@@ -115,10 +115,9 @@ static Found find_segment(NrdText *text, uint64_t pos)
     g_mutex_lock(&log->lock);
     g_mutex_lock(&text->lock);
     extend_locked(text);
-    NrdSegment *active = nrd_segment_list_last(log->list);
     for (guint i = 0; i < text->segments->len; i++) {
         NrdSegment *segment = text->segments->pdata[i];
-        uint64_t bytes = segment == active ? log->hwm_text : nrd_segment_end(segment).text_bytes;
+        uint64_t bytes = nrd_log_visible_text_locked(log, segment);
         if (found.segment == NULL && pos >= found.total && pos - found.total < bytes) {
             found.segment = nrd_segment_ref(segment);
             found.local = pos - found.total;

@@ -151,13 +151,18 @@ static int write_format(int root_fd, const char *path, char **ret_why)
     return 0;
 }
 
-static int check_format(int root_fd, const char *path, bool read_only, char **ret_why)
+/* Whether this is a data directory of a version that we know (*ret_laid_out), or an empty folder that can become one.
+ * Changes nothing: it is asked before the lock is taken, so that nothing is left in a folder of somebody else's, and
+ * again under the lock. */
+static int check_format(int root_fd, const char *path, bool *ret_laid_out, char **ret_why)
 {
     g_autoptr(GBytes) bytes = NULL;
     g_autoptr(GPtrArray) names = NULL;
     int rc = nrd_io_read_file(root_fd, "format", 64, &bytes);
-    if (rc == 0)
+    if (rc == 0) {
+        *ret_laid_out = true;
         return check_version(path, bytes, ret_why);
+    }
     if (rc != -ENOENT)
         return refuse(ret_why, rc,
                       g_strdup_printf("%s/format cannot be read: %s", path,
@@ -170,6 +175,16 @@ static int check_format(int root_fd, const char *path, bool read_only, char **re
                       g_strdup_printf("%s is not a data directory of naradfs: it is not empty and has no file "
                                       "`format` (nothing was changed)",
                                       path));
+    *ret_laid_out = false;
+    return 0;
+}
+
+static int settle_format(int root_fd, const char *path, bool read_only, char **ret_why)
+{
+    bool laid_out = false;
+    int rc = check_format(root_fd, path, &laid_out, ret_why);
+    if (rc < 0 || laid_out)
+        return rc;
     if (read_only)
         return refuse(ret_why, -ENOENT, g_strdup_printf("%s is empty; a read-only mount cannot lay it out", path));
     return write_format(root_fd, path, ret_why);
@@ -209,12 +224,15 @@ static int make_folders(int root_fd, const char *path, char **ret_why)
 int nrd_data_dir_open(const char *path, bool read_only, NrdDataDir **ret_dir, char **ret_why)
 {
     NrdDataDir *dir = g_new0(NrdDataDir, 1);
+    bool laid_out = false;
     dir->root_fd = dir->lock_fd = -1;
     int rc = open_root(path, read_only, &dir->root_fd, ret_why);
     if (rc == 0)
+        rc = check_format(dir->root_fd, path, &laid_out, ret_why);
+    if (rc == 0)
         rc = take_lock(dir, path, read_only, ret_why);
     if (rc == 0)
-        rc = check_format(dir->root_fd, path, read_only, ret_why);
+        rc = settle_format(dir->root_fd, path, read_only, ret_why);
     if (rc == 0)
         rc = check_meta(dir->root_fd, path, ret_why);
     if (rc == 0 && !read_only)

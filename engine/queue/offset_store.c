@@ -76,7 +76,12 @@ static int read_optional(NrdOffsetStore *store, const char *path, GBytes **ret_b
         nrd_diag(NRD_LEVEL_WARNING, place(store), "%s is too large to be ours; taking it as damaged", path);
         rc = 0;
     }
-    return rc == -ENOENT ? 0 : rc;
+    if (rc == -ENOENT)
+        return 0;
+    if (rc < 0)
+        nrd_diag(NRD_LEVEL_ERROR, place(store), "%s cannot be read: %s", path,
+                 rc == -EINVAL ? "it is not a regular file" : g_strerror(-rc));
+    return rc;
 }
 
 static int read_offset(NrdOffsetStore *store)

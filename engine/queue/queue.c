@@ -139,6 +139,16 @@ bool nrd_queue_deliverable(NrdQueue *queue, uint64_t oldest, uint64_t hwm)
     return find_deliverable(queue, oldest, hwm, &offset, &returned);
 }
 
+bool nrd_queue_sure(NrdQueue *queue, uint64_t oldest, uint64_t hwm)
+{
+    uint64_t offset = 0;
+    bool returned = false;
+    if (!find_deliverable(queue, oldest, hwm, &offset, &returned))
+        return false;
+    return offset == nrd_settled_frontier(queue->settled) ||
+           nrd_settled_n_ahead(queue->settled) + nrd_lease_table_count(queue->leases) < queue->limits.max_acked_ahead;
+}
+
 static int64_t expiry(const NrdQueue *queue, int64_t now_mono_ms)
 {
     int64_t expiry_ms;

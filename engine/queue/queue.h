@@ -56,6 +56,10 @@ void nrd_queue_take(NrdQueue *queue, uint64_t oldest, uint64_t hwm, int64_t now_
 /* Whether nrd_queue_take would find something (it too settles what is below oldest, hence no const). */
 bool nrd_queue_deliverable(NrdQueue *queue, uint64_t oldest, uint64_t hwm);
 
+/* Whether what nrd_queue_take would find now can be acked whatever the holders of the other leases do: it is the offset
+ * at the frontier, or the acked-ahead set has room for it and for all of them. */
+bool nrd_queue_sure(NrdQueue *queue, uint64_t oldest, uint64_t hwm);
+
 /* Each acts on a live lease. -ESTALE: no such lease (lapsed, settled, superseded, forged). A lease whose time is over is
  * lapsed even before nrd_queue_expire has run. ack: -EAGAIN when the acked-ahead set is full or
  * the offset would not fit into a slot beside it (the lease stays); never for the offset at the frontier. */

@@ -338,7 +338,9 @@ def name_of(number_):
 class Consumer:
     """An open consuming file."""
 
-    def __init__(self, part, name="consume", flags=os.O_RDWR | os.O_NONBLOCK):
+    def __init__(self, part, name="consume", flags=None):
+        if flags is None:  # only consume takes lines
+            flags = (os.O_RDWR if name == "consume" else os.O_RDONLY) | os.O_NONBLOCK
         self.fd = os.open(f"{part}/{name}", flags)
 
     def read(self, size=1 << 20):
@@ -360,8 +362,12 @@ class Consumer:
 
     def close(self):
         if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+            fd, self.fd = self.fd, -1
+            try:
+                os.close(fd)
+            except OSError as error:  # the daemon may have been killed or stopped under it
+                if error.errno not in (errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV, errno.EIO):
+                    raise
 
     def __enter__(self):
         return self

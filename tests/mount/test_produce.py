@@ -74,7 +74,7 @@ def test_children_that_inherit_the_descriptor_end_nothing(m):
     fd = open_produce(part)
     os.write(fd, b"one ")
     subprocess.run(["true"], pass_fds=[fd], check=True)
-    subprocess.run(["sh", "-c", f"printf 'two ' >&{fd}"], pass_fds=[fd], check=True)
+    subprocess.run(["bash", "-c", f"printf 'two ' >&{fd}"], pass_fds=[fd], check=True)
     os.write(fd, b"three\n")
     os.fsync(fd)
     assert log(part) == b"one two three\n"

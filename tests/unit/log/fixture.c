@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 Fault fault;
+bool fixture_really_sync;
 static NrdIo faulty;
 
 static bool fires(FaultCall call, const char *path)
@@ -60,12 +61,16 @@ static int faulty_fdatasync(int fd)
 {
     if (fault.also == FAULT_FDATASYNC)
         return -EIO;
-    return fires(FAULT_FDATASYNC, NULL) ? fault.error : nrd_io_real.fdatasync(fd);
+    if (fires(FAULT_FDATASYNC, NULL))
+        return fault.error;
+    return fixture_really_sync ? nrd_io_real.fdatasync(fd) : 0;
 }
 
 static int faulty_fsync(int fd)
 {
-    return fires(FAULT_FSYNC, NULL) ? fault.error : nrd_io_real.fsync(fd);
+    if (fires(FAULT_FSYNC, NULL))
+        return fault.error;
+    return fixture_really_sync ? nrd_io_real.fsync(fd) : 0;
 }
 
 static int faulty_ftruncate(int fd, int64_t size_bytes)

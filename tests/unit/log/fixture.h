@@ -83,6 +83,9 @@ typedef struct Fault {
 } Fault;
 
 extern Fault fault;
+
+/* Syncs are counted and fail on demand, but are not done: no test cuts the power. The commit tests set it. */
+extern bool fixture_really_sync;
 void fault_set(FaultCall call, unsigned nth, int error, bool stays);
 void fault_clear(void);
 

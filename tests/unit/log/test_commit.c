@@ -426,6 +426,7 @@ static void test_sequential_reads(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
+    fixture_really_sync = true;
     g_test_add_func("/log/commit/round-trip", test_round_trip);
     g_test_add_func("/log/commit/times", test_commit_times);
     g_test_add_func("/log/commit/empty", test_empty_commit);

@@ -1,0 +1,119 @@
+/* The lease table against a plain array, and its bound on memory. */
+#include "engine/queue/lease_table.h"
+
+#define N_OFFSETS 300
+
+typedef struct Model {
+    bool live[N_OFFSETS];
+    uint64_t nonce[N_OFFSETS];
+    int64_t expiry_ms[N_OFFSETS];
+} Model;
+
+static void assert_same(const NrdLeaseTable *table, const Model *model)
+{
+    uint32_t n = 0;
+    int64_t soonest_ms = INT64_MAX;
+    for (uint64_t offset = 0; offset < N_OFFSETS; offset++) {
+        const NrdLeaseEntry *entry = nrd_lease_table_find(table, offset);
+        g_assert_true((entry != NULL) == model->live[offset]);
+        if (!entry)
+            continue;
+        n++;
+        g_assert_cmpuint(entry->offset, ==, offset);
+        g_assert_cmpuint(entry->nonce, ==, model->nonce[offset]);
+        g_assert_cmpint(entry->expiry_ms, ==, model->expiry_ms[offset]);
+        soonest_ms = MIN(soonest_ms, entry->expiry_ms);
+    }
+    g_assert_cmpuint(nrd_lease_table_count(table), ==, n);
+    const NrdLeaseEntry *soonest = nrd_lease_table_soonest(table);
+    g_assert_true((soonest != NULL) == (n > 0));
+    if (soonest)
+        g_assert_cmpint(soonest->expiry_ms, ==, soonest_ms);
+}
+
+static void remove_range(NrdLeaseTable *table, Model *model, uint64_t begin, uint64_t end)
+{
+    nrd_lease_table_remove_range(table, begin, end);
+    for (uint64_t offset = begin; offset < MIN(end, N_OFFSETS); offset++)
+        model->live[offset] = false;
+}
+
+static void step(NrdLeaseTable *table, Model *model, GRand *rand)
+{
+    uint64_t offset = (uint64_t)g_rand_int_range(rand, 0, N_OFFSETS);
+    int64_t expiry_ms = g_rand_int_range(rand, 0, 50);
+    int what = g_rand_int_range(rand, 0, 100);
+    if (!model->live[offset]) {
+        model->live[offset] = true;
+        model->nonce[offset] = g_rand_int(rand);
+        model->expiry_ms[offset] = expiry_ms;
+        nrd_lease_table_add(table, offset, model->nonce[offset], expiry_ms);
+    } else if (what < 40) {
+        model->expiry_ms[offset] = expiry_ms;
+        nrd_lease_table_set_expiry(table, offset, expiry_ms);
+    } else if (what < 97) {
+        model->live[offset] = false;
+        nrd_lease_table_remove(table, offset);
+    } else if (what < 99) {
+        remove_range(table, model, offset, offset + (uint64_t)g_rand_int_range(rand, 0, 20));
+    } else {
+        remove_range(table, model, offset, UINT64_MAX);
+    }
+}
+
+static void test_model(void)
+{
+    g_autoptr(GRand) rand = g_rand_new_with_seed(20240);
+    NrdLeaseTable *table = nrd_lease_table_new();
+    Model model = { 0 };
+    for (int i = 0; i < 20000; i++) {
+        step(table, &model, rand);
+        if (i % 7 == 0)
+            assert_same(table, &model);
+    }
+    nrd_lease_table_clear(table);
+    memset(&model, 0, sizeof model);
+    assert_same(table, &model);
+    nrd_lease_table_free(table);
+}
+
+/* Offsets far apart, and such that share low or high bits, are found again. */
+static void test_spread(void)
+{
+    NrdLeaseTable *table = nrd_lease_table_new();
+    for (uint64_t i = 0; i < 4000; i++) {
+        nrd_lease_table_add(table, i << 40, i, 1);
+        nrd_lease_table_add(table, (i << 40) + 1, i, 1);
+    }
+    for (uint64_t i = 0; i < 4000; i++) {
+        g_assert_cmpuint(nrd_lease_table_find(table, (i << 40) + 1)->nonce, ==, i);
+        nrd_lease_table_remove(table, i << 40);
+        g_assert_null(nrd_lease_table_find(table, i << 40));
+    }
+    g_assert_cmpuint(nrd_lease_table_count(table), ==, 4000);
+    nrd_lease_table_free(table);
+}
+
+static void test_memory(void)
+{
+    const uint32_t n = 100000;
+    NrdLeaseTable *table = nrd_lease_table_new();
+    for (uint32_t i = 0; i < n; i++)
+        nrd_lease_table_add(table, i, i, i);
+    g_assert_cmpuint(nrd_lease_table_size_bytes(table), <=, 128 * (size_t)n);
+    for (uint32_t i = 0; i < n; i++) {
+        g_assert_cmpuint(nrd_lease_table_soonest(table)->offset, ==, i);
+        nrd_lease_table_remove(table, i);
+    }
+    g_assert_cmpuint(nrd_lease_table_size_bytes(table), <, 1024);
+    nrd_lease_table_free(table);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/leases/model", test_model);
+    g_test_add_func("/leases/spread", test_spread);
+    g_test_add_func("/leases/memory", test_memory);
+    return g_test_run();
+}
