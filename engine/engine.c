@@ -204,10 +204,15 @@ static int create_admin_held(NrdEngine *engine, NrdTopicRecord *record, NrdTopic
 int nrd_topic_create(NrdEngine *engine, const char *name, const NrdAttr *attr, uint32_t umask, NrdTopic **ret_topic)
 {
     int rc = nrd_topic_name_check(name);
-    if (rc == 0 && engine->read_only)
-        rc = -EROFS;
-    if (rc < 0)
+    if (rc < 0) {
+        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE,
+                 "no topic can be named '%.300s': up to 200 of A-Z a-z 0-9 . _ -, not beginning with '.', without "
+                 "'.stale-'",
+                 name);
         return rc;
+    }
+    if (engine->read_only)
+        return -EROFS;
     NrdTopicRecord *record = nrd_topic_record_new(name);
     record->config = engine->defaults;
     record->attr = (NrdFileAttr){ attr->uid, attr->gid, attr->mode };

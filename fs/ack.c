@@ -21,6 +21,17 @@ static void ack_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, 
     nrd_reply_empty(req);
 }
 
+static int settle(NrdHandle *handle, NrdVerb verb, const char *receipt, size_t size, NrdPlace *place)
+{
+    uint32_t partition;
+    uint64_t offset, nonce;
+    int error = nrd_receipt_read(receipt, size, &partition, &offset, &nonce);
+    if (error < 0 || partition != nrd_partition_number(handle->partition))
+        return -EINVAL;
+    place->offset = (int64_t)offset;
+    return nrd_partition_settle(handle->partition, verb, offset, nonce);
+}
+
 static int run_line(void *user_data, const char *line, size_t size)
 {
     NrdHandle *handle = user_data;
@@ -34,14 +45,10 @@ static int run_line(void *user_data, const char *line, size_t size)
     else
         nrd_word_match(line, size, "ack", &receipt, &receipt_size);
 
-    uint32_t partition;
-    uint64_t offset, nonce;
-    int error = nrd_receipt_read(receipt, receipt_size, &partition, &offset, &nonce);
-    if (error < 0)
-        return -EINVAL;
-    if (partition != nrd_partition_number(handle->partition))
-        return -EINVAL;
-    return nrd_partition_settle(handle->partition, verb, offset, nonce);
+    NrdPlace place = nrd_handle_place(handle);
+    int error = settle(handle, verb, receipt, receipt_size, &place);
+    nrd_log_settle_refused(place, error);
+    return error;
 }
 
 /* Works on a copy of the state: see consume_write. */

@@ -108,12 +108,10 @@ static void jsonl_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off
         park(handle, req, size, flags, deliver_jsonl);
 }
 
-/* `ack|nack|extend [offset]` */
-static int run_line(void *user_data, const char *line, size_t size)
+static int settle(NrdHandle *handle, const char *line, size_t size, NrdPlace *place)
 {
     static const char *const words[] = { "ack", "nack", "extend" };
     static const NrdVerb verbs[] = { NRD_VERB_ACK, NRD_VERB_NACK, NRD_VERB_EXTEND };
-    NrdHandle *handle = user_data;
     for (size_t i = 0; i < G_N_ELEMENTS(words); i++) {
         const char *rest;
         size_t rest_size;
@@ -124,9 +122,20 @@ static int run_line(void *user_data, const char *line, size_t size)
             return nrd_stream_settle_delivered(handle, verbs[i]);
         if (nrd_number_parse(rest, rest_size, INT64_MAX, &offset) < 0)
             return -EINVAL;
+        place->offset = (int64_t)offset;
         return nrd_stream_settle_offset(handle, verbs[i], offset);
     }
     return -EINVAL;
+}
+
+/* `ack|nack|extend [offset]` */
+static int run_line(void *user_data, const char *line, size_t size)
+{
+    NrdHandle *handle = user_data;
+    NrdPlace place = nrd_handle_place(handle);
+    int error = settle(handle, line, size, &place);
+    nrd_log_settle_refused(place, error);
+    return error;
 }
 
 /* Works on a copy of the lines' state, since settling may serve parked reads: the kernel sends the writes of one inode

@@ -12,8 +12,11 @@ static int check_open(NrdNode *node, int flags)
         return S_ISDIR(node->info->mode) ? -EISDIR : -EINVAL;
     if ((flags & O_ACCMODE) == O_RDONLY)
         return (flags & O_TRUNC) && !node->info->truncate ? -EPERM : 0;
-    if (!node->info->ops->write)
+    if (!node->info->ops->write) {
+        nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(node), "%s was opened for writing: it can only be read",
+                 node->info->name);
         return -EPERM;
+    }
     return nrd_engine_read_only(node->fs->engine) ? -EROFS : 0;
 }
 

@@ -35,7 +35,7 @@ static size_t head_size(size_t size)
     return MIN(size, HEAD_BYTES);
 }
 
-static bool refused_before(const NrdFraming *framing, const uint8_t *data, size_t size)
+bool nrd_framing_resent(const NrdFraming *framing, const uint8_t *data, size_t size)
 {
     const GByteArray *head = framing->refused;
     return head->len > 0 && size >= head->len && memcmp(head->data, data, head->len) == 0;
@@ -65,7 +65,7 @@ static void emit(NrdFraming *framing, const uint8_t *data, size_t size, NrdRecor
 int nrd_framing_feed(NrdFraming *framing, const uint8_t *data, size_t size, size_t max_record, NrdRecordFn fn,
                      void *user_data, size_t *ret_taken)
 {
-    if (refused_before(framing, data, size))
+    if (nrd_framing_resent(framing, data, size))
         return refuse(framing, data, size, true);
     size_t pos = 0;
     if (size > 0)

@@ -31,6 +31,9 @@ typedef void (*NrdRecordFn)(void *user_data, const uint8_t *record, size_t size)
 void nrd_framing_init(NrdFraming *framing);
 void nrd_framing_clear(NrdFraming *framing);
 
+/* Whether the request is the one refused before, sent again. */
+bool nrd_framing_resent(const NrdFraming *framing, const uint8_t *data, size_t size);
+
 /* Takes a request; calls fn for each record completed. *ret_taken: how much of it was taken, all unless a record too
  * long stands after complete ones. -EMSGSIZE: refused. */
 int nrd_framing_feed(NrdFraming *framing, const uint8_t *data, size_t size, size_t max_record, NrdRecordFn fn,

@@ -155,6 +155,7 @@ NrdHandle *nrd_handle_ref(NrdHandle *handle);
 void nrd_handle_unref(NrdHandle *handle);
 void nrd_handles_close_all(NrdFs *fs);
 NrdPlace nrd_handle_place(NrdHandle *handle);
+NrdPlace nrd_node_place(const NrdNode *node);
 
 /* open_reply.c */
 void nrd_reply_open(fuse_req_t req, NrdHandle *handle);

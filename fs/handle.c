@@ -118,12 +118,17 @@ void nrd_handles_close_all(NrdFs *fs)
     g_mutex_unlock(&fs->lock);
 }
 
-NrdPlace nrd_handle_place(NrdHandle *handle)
+NrdPlace nrd_node_place(const NrdNode *node)
 {
     NrdPlace place = NRD_NOWHERE;
-    if (handle->topic)
-        place.topic = nrd_topic_name(handle->topic);
-    if (handle->partition)
-        place.partition = nrd_partition_number(handle->partition);
+    if (node->topic)
+        place.topic = nrd_topic_name(node->topic);
+    if (node->partition)
+        place.partition = nrd_partition_number(node->partition);
     return place;
+}
+
+NrdPlace nrd_handle_place(NrdHandle *handle)
+{
+    return nrd_node_place(handle->node);
 }

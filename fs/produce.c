@@ -110,6 +110,29 @@ static size_t synchronous_size(NrdHandle *handle, const char *buf, size_t size, 
     return newline ? (size_t)(newline - buf) + 1 : size;
 }
 
+/* Told once for a record: not when the kernel hid the failure and the program sends it again. */
+static void log_too_long(NrdHandle *handle, size_t max_record)
+{
+    NrdPartitionInfo info;
+    NrdPlace place = nrd_handle_place(handle);
+    nrd_partition_info(handle->partition, &info);
+    place.offset = (int64_t)info.next_offset;
+    nrd_partition_info_clear(&info);
+    nrd_diag(NRD_LEVEL_WARNING, place, "a record longer than max_record_bytes (%zu) was refused", max_record);
+}
+
+static int feed_locked(NrdHandle *handle, const char *buf, size_t size, WriteWait *wait)
+{
+    Produce *produce = handle->state;
+    size_t max_record = (size_t)nrd_topic_max_record_bytes(handle->topic);
+    bool resent = nrd_framing_resent(&produce->framing, (const uint8_t *)buf, size);
+    int error = nrd_framing_feed(&produce->framing, (const uint8_t *)buf, size, max_record, add_record,
+                                 produce->producer, &wait->taken);
+    if (error == -EMSGSIZE && !resent)
+        log_too_long(handle, max_record);
+    return error;
+}
+
 /* Frames a request into the producer's buffer. */
 static int take_locked(NrdHandle *handle, const char *buf, WriteWait *wait)
 {
@@ -125,9 +148,7 @@ static int take_locked(NrdHandle *handle, const char *buf, WriteWait *wait)
         size = synchronous_size(handle, buf, size, &ends);
     }
     produce->failed = false;
-    int error = nrd_framing_feed(&produce->framing, (const uint8_t *)buf, size,
-                                 (size_t)nrd_topic_max_record_bytes(handle->topic), add_record, produce->producer,
-                                 &wait->taken);
+    int error = feed_locked(handle, buf, size, wait);
     if (error < 0)
         return error;
     if (ends && wait->taken == size)

@@ -258,6 +258,17 @@ int nrd_stream_settle_offset(NrdHandle *handle, NrdVerb verb, uint64_t offset)
     return error;
 }
 
+void nrd_log_settle_refused(NrdPlace place, int error)
+{
+    if (error == -EINVAL)
+        nrd_diag(NRD_LEVEL_WARNING, place,
+                 "a line was refused: it is malformed, or its receipt is of another partition");
+    else if (error == -ESTALE)
+        nrd_diag(NRD_LEVEL_NOTICE, place, "a receipt was refused: its lease has lapsed, was settled, or never was");
+    else if (error == -EAGAIN)
+        nrd_diag(NRD_LEVEL_NOTICE, place, "an ack was refused: too many records are acked ahead of an open one");
+}
+
 typedef struct FrontierWait {
     fuse_req_t req;
     NrdHandle *handle; /* referenced */

@@ -51,6 +51,9 @@ int nrd_stream_settle_delivered(NrdHandle *handle, NrdVerb verb) NRD_MUST_CHECK;
 /* Settles one record: -ESTALE when it is not held. */
 int nrd_stream_settle_offset(NrdHandle *handle, NrdVerb verb, uint64_t offset) NRD_MUST_CHECK;
 
+/* One line about a line of `ack` or `consume` that did not take effect; nothing when error is 0. */
+void nrd_log_settle_refused(NrdPlace place, int error);
+
 /* Makes what is settled durable, then replies: before, if not 0, else the result. */
 void nrd_stream_reply_synced(NrdHandle *handle, fuse_req_t req, int before);
 

@@ -13,6 +13,7 @@
 #define CHUNK_BYTES ((size_t)256 * 1024)
 /* CRCs of candidates may be computed over so many times the segment's size. */
 #define BUDGET_FACTOR 4
+#define CANDIDATE_COST ((uint64_t)1024)
 /* A lost compressed frame takes this much at least, and holds at most so many records. */
 #define ZSTD_FRAME_MIN_BYTES (NRD_FRAME_HEADER_BYTES + 9)
 #define FRAME_MAX_RECORDS (NRD_FRAME_MAX_BYTES / NRD_RECORD_MIN_BYTES)
@@ -186,6 +187,7 @@ static int try_candidate(Scan *s, uint64_t pos, const uint8_t *bytes, uint64_t l
     uint64_t end = pos + NRD_FRAME_HEADER_BYTES + seen.header.stored_bytes;
     if (seen.header.offset < low || seen.header.offset > high || end > s->want->size_bytes)
         return 0;
+    s->crc_budget -= MIN(s->crc_budget, CANDIDATE_COST); /* looking costs too: a flood of them ends the search */
     int r = chains(s, end, seen.header.offset + seen.header.n_records, &ok);
     if (r == 0 && ok)
         r = check_crc(s, pos, &seen, &ok);

@@ -69,7 +69,19 @@ char *nrd_segment_index_path(const NrdSegment *segment)
     return g_strdup_printf("%s/%020" PRIu64 ".index", segment->home->dir, segment->base);
 }
 
-static int open_file(const NrdSegment *segment, int *ret_fd)
+/* Logs a read failure once, until a read succeeds. */
+static void report_read(NrdSegment *segment, int error)
+{
+    g_mutex_lock(&segment->lock);
+    bool tell = error != 0 && !segment->read_failed;
+    segment->read_failed = error != 0;
+    g_mutex_unlock(&segment->lock);
+    if (tell)
+        nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(segment->home, (int64_t)segment->base),
+                 "cannot read segment %020" PRIu64 ": %s", segment->base, g_strerror(-error));
+}
+
+static int open_file(NrdSegment *segment, int *ret_fd)
 {
     const NrdSegmentHome *home = segment->home;
     int access = home->read_only ? O_RDONLY : O_RDWR;
@@ -84,8 +96,7 @@ static int open_file(const NrdSegment *segment, int *ret_fd)
         r = -EIO;
     if (r < 0) {
         nrd_io_close(&fd);
-        nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(home, (int64_t)segment->base), "cannot open segment %s: %s",
-                 path, g_strerror(-r));
+        report_read(segment, r);
     } else {
         *ret_fd = fd;
     }
@@ -253,18 +264,6 @@ static void write_index_file(NrdSegment *segment, const NrdIndex *index, uint64_
     g_free(path);
 }
 
-/* Logs a read failure once, until a read succeeds. */
-static void report_read(NrdSegment *segment, int error)
-{
-    g_mutex_lock(&segment->lock);
-    bool tell = error != 0 && !segment->read_failed;
-    segment->read_failed = error != 0;
-    g_mutex_unlock(&segment->lock);
-    if (tell)
-        nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(segment->home, (int64_t)segment->base),
-                 "cannot read segment %020" PRIu64 ": %s", segment->base, g_strerror(-error));
-}
-
 /* Scans the segment as far as it is indexed and replaces the index. The caller holds load_lock and a pin. */
 static int rebuild(NrdSegment *segment, int fd)
 {
@@ -312,6 +311,7 @@ static int ensure_index(NrdSegment *segment, int fd)
     have = segment->index != NULL;
     uint64_t size_bytes = segment->size_bytes;
     uint64_t end_offset = segment->end.offset;
+    bool failing = segment->read_failed; /* that has been told: no line for each try */
     g_mutex_unlock(&segment->lock);
     if (!have) {
         NrdIndex *index = NULL;
@@ -325,8 +325,9 @@ static int ensure_index(NrdSegment *segment, int fd)
             g_mutex_unlock(&segment->lock);
             nrd_index_free(index);
         } else {
-            nrd_diag(NRD_LEVEL_NOTICE, nrd_segment_home_place(segment->home, (int64_t)segment->base),
-                     "index %s is missing or not usable: rebuilding it from the segment", path);
+            if (!failing)
+                nrd_diag(NRD_LEVEL_NOTICE, nrd_segment_home_place(segment->home, (int64_t)segment->base),
+                         "index %s is missing or not usable: rebuilding it from the segment", path);
             r = rebuild(segment, fd);
         }
         g_free(path);

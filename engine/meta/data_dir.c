@@ -25,10 +25,15 @@ static int refuse(char **ret_why, int error, char *sentence)
 
 /* ---- the folder itself ---- */
 
+/* The parent has to exist. It may be named through a symbolic link ("/."): only what lies inside DATA is ours to judge. */
 static int create_root(const char *path)
 {
-    g_autofree char *parent = g_path_get_dirname(path);
-    g_autofree char *name = g_path_get_basename(path);
+    g_autofree char *trimmed = g_strdup(path); /* without the slashes of "data/" */
+    for (size_t n = strlen(trimmed); n > 1 && trimmed[n - 1] == '/'; n--)
+        trimmed[n - 1] = '\0';
+    g_autofree char *dir = g_path_get_dirname(trimmed);
+    g_autofree char *name = g_path_get_basename(trimmed);
+    g_autofree char *parent = g_strconcat(dir, "/.", NULL);
     int parent_fd = -1;
     int rc = nrd_io_open_root(parent, &parent_fd);
     if (rc == 0)
@@ -84,9 +89,19 @@ static void write_pid(int fd)
                  g_strerror(-rc));
 }
 
+/* Whether a lock on this descriptor is a lock on a file, and not on a FIFO or a device that took its place. */
+static int check_regular(int fd)
+{
+    struct stat st;
+    int rc = nrd_io->fstat(fd, &st);
+    return rc < 0 || S_ISREG(st.st_mode) ? rc : -EINVAL;
+}
+
 static int take_lock(NrdDataDir *dir, const char *path, bool read_only, char **ret_why)
 {
-    int fd = nrd_io->open(dir->root_fd, "lock", read_only ? O_RDONLY : O_RDWR | O_CREAT, 0600);
+    /* O_NONBLOCK: a FIFO must not hold us up; it is refused below. */
+    int access = read_only ? O_RDONLY : O_RDWR | O_CREAT;
+    int fd = nrd_io->open(dir->root_fd, "lock", access | O_NONBLOCK | O_NOCTTY, 0600);
     if (read_only && fd == -ENOENT)
         return 0;
     if (fd == -EROFS)
@@ -95,7 +110,11 @@ static int take_lock(NrdDataDir *dir, const char *path, bool read_only, char **r
     if (fd < 0)
         return refuse(ret_why, fd, g_strdup_printf("%s/lock cannot be opened: %s", path, g_strerror(-fd)));
     dir->lock_fd = fd;
-    int rc = nrd_io->lock(fd);
+    int rc = check_regular(fd);
+    if (rc == -EINVAL)
+        return refuse(ret_why, rc, g_strdup_printf("%s/lock is not a regular file; remove it", path));
+    if (rc == 0)
+        rc = nrd_io->lock(fd);
     if (rc == -EWOULDBLOCK) {
         g_autofree char *holder = lock_holder(dir->root_fd);
         return refuse(
@@ -210,6 +229,34 @@ static int check_meta(int root_fd, const char *path, char **ret_why)
         g_strdup_printf("%s/meta is missing although there are topics; restore it (nothing was changed)", path));
 }
 
+static bool holds_record(const GPtrArray *names)
+{
+    for (guint i = 0; i < names->len; i++) {
+        if (g_str_has_suffix(names->pdata[i], ".topic"))
+            return true;
+    }
+    return false;
+}
+
+/* Whether topics/ is gone although there are records: every topic would start again at offset 0, over offsets that were
+ * acknowledged. No crash leaves that, since topics/ is there before the first record. */
+static int check_topics(int root_fd, const char *path, char **ret_why)
+{
+    struct stat st;
+    g_autoptr(GPtrArray) records = NULL;
+    int rc = nrd_io_stat(root_fd, "topics", &st);
+    if (rc != -ENOENT)
+        return 0; /* whatever it is, making the folders and listing it judge it */
+    rc = nrd_io_list_dir(root_fd, "meta", &records);
+    if (rc == -ENOENT || (rc == 0 && !holds_record(records)))
+        return 0;
+    if (rc < 0)
+        return refuse(ret_why, rc, g_strdup_printf("%s/meta cannot be listed: %s", path, g_strerror(-rc)));
+    return refuse(ret_why, -EIO,
+                  g_strdup_printf(
+                      "%s/topics is missing although there are topic records; restore it (nothing was changed)", path));
+}
+
 static int make_folders(int root_fd, const char *path, char **ret_why)
 {
     for (size_t i = 0; i < G_N_ELEMENTS(folders); i++) {
@@ -235,6 +282,8 @@ int nrd_data_dir_open(const char *path, bool read_only, NrdDataDir **ret_dir, ch
         rc = settle_format(dir->root_fd, path, read_only, ret_why);
     if (rc == 0)
         rc = check_meta(dir->root_fd, path, ret_why);
+    if (rc == 0)
+        rc = check_topics(dir->root_fd, path, ret_why);
     if (rc == 0 && !read_only)
         rc = make_folders(dir->root_fd, path, ret_why);
     if (rc < 0) {

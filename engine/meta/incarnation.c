@@ -86,6 +86,7 @@ static int look(int root_fd, const char *name, const char *id, Marker *ret_marke
     return -EIO;
 }
 
+/* Durable and atomic: a crash leaves the marker that was there (or none, in a folder that is adopted) or ours. */
 static int write_marker(int root_fd, const char *name, const char *id)
 {
     g_autofree char *path = g_strconcat("topics/", name, "/incarnation", NULL);
@@ -100,7 +101,8 @@ static int make_fresh(int root_fd, const char *name, const char *id)
     return rc < 0 ? rc : write_marker(root_fd, name, id);
 }
 
-/* Renames topics/<name> out of the way; nothing is merged into a folder that has that name already. */
+/* Renames topics/<name> out of the way and syncs topics/. A crash before the sync leaves the folder under either name:
+ * quarantined or removed already, or to be so at the next start. Nothing is merged into a folder that has that name already. */
 static int quarantine(int root_fd, const char *name, const char *other)
 {
     g_autofree char *from = g_strconcat("topics/", name, NULL);
@@ -108,10 +110,22 @@ static int quarantine(int root_fd, const char *name, const char *other)
     return nrd_io_rename(root_fd, from, to, false);
 }
 
+static bool is_gone(int root_fd, const char *name)
+{
+    g_autofree char *dir = g_strconcat("topics/", name, NULL);
+    struct stat st;
+    return nrd_io_stat(root_fd, dir, &st) == -ENOENT;
+}
+
 static int replace_foreign(int root_fd, const char *name, const char *id, const char *other,
                            void (*after_rename)(void *), void *user_data, char **ret_why)
 {
     int rc = quarantine(root_fd, name, other);
+    /* Renamed, but the folder could not be synced: what memory holds of the old incarnation goes all the same, since the
+     * next claim meets no folder and makes a fresh one. A crash in between brings the old folder back, to be quarantined
+     * again. */
+    if (rc < 0 && is_gone(root_fd, name) && after_rename)
+        after_rename(user_data);
     if (rc < 0) {
         *ret_why = g_strdup_printf("its folder belongs to incarnation %s and could not be renamed to %s" STALE
                                    "%s: %s; nothing of it is served",
@@ -133,7 +147,8 @@ int nrd_incarnation_claim(int root_fd, const char *name, const char *id, void (*
     Marker marker;
     char other[NRD_INCARNATION_DIGITS + 1];
     NrdClaim claim = NRD_CLAIM_MATCH;
-    int rc = look(root_fd, name, id, &marker, other, ret_why);
+    char *why = NULL;
+    int rc = look(root_fd, name, id, &marker, other, &why);
     if (rc == -ENOENT) {
         claim = NRD_CLAIM_CREATED;
         rc = make_fresh(root_fd, name, id);
@@ -142,11 +157,11 @@ int nrd_incarnation_claim(int root_fd, const char *name, const char *id, void (*
         rc = write_marker(root_fd, name, id);
     } else if (rc == 0 && marker == MARKER_FOREIGN) {
         claim = NRD_CLAIM_QUARANTINED;
-        rc = replace_foreign(root_fd, name, id, other, after_rename, user_data, ret_why);
+        rc = replace_foreign(root_fd, name, id, other, after_rename, user_data, &why);
     }
     if (rc < 0) {
-        if (!*ret_why)
-            *ret_why = g_strdup_printf("its folder topics/%s could not be made or stamped: %s", name, g_strerror(-rc));
+        *ret_why =
+            why ? why : g_strdup_printf("its folder topics/%s could not be made or stamped: %s", name, g_strerror(-rc));
         return rc;
     }
     *ret_claim = claim;
@@ -171,7 +186,10 @@ int nrd_incarnation_verify(int root_fd, const char *name, const char *id, char *
 static bool split_stale(const char *entry, const char **ret_id)
 {
     const char *at = g_strrstr(entry, STALE);
-    if (!at || at == entry || !nrd_incarnation_valid(at + strlen(STALE)))
+    if (!at || !nrd_incarnation_valid(at + strlen(STALE)))
+        return false;
+    g_autofree char *topic = g_strndup(entry, (gsize)(at - entry));
+    if (nrd_topic_name_check(topic) < 0)
         return false;
     *ret_id = at + strlen(STALE);
     return true;
@@ -217,11 +235,28 @@ static bool reclaim_orphan(int root_fd, NrdMetastore *store, const char *entry)
     return reclaim(root_fd, stale);
 }
 
+/* A quarantined folder is what its name says when it is a folder, and when its marker says the same, or is gone: a
+ * removal that was cut short may have begun with it. Anything else somebody put there. */
+static bool reclaim_stale(int root_fd, NrdMetastore *store, const char *entry, const char *id)
+{
+    Marker marker;
+    char other[NRD_INCARNATION_DIGITS + 1];
+    g_autofree char *why = NULL;
+    if (nrd_metastore_may_know(store, id))
+        return false;
+    int rc = look(root_fd, entry, id, &marker, other, &why);
+    if (rc == 0 && marker != MARKER_FOREIGN)
+        return reclaim(root_fd, entry);
+    nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "topics/%s is not what its name says (%s): left alone", entry,
+             why ? why : "it holds another incarnation");
+    return false;
+}
+
 static bool sweep_entry(int root_fd, NrdMetastore *store, const char *entry)
 {
     const char *id;
     if (split_stale(entry, &id))
-        return !nrd_metastore_may_know(store, id) && reclaim(root_fd, entry);
+        return reclaim_stale(root_fd, store, entry, id);
     if (nrd_topic_name_check(entry) < 0)
         return false;
     NrdTopicRecord *record = NULL;

@@ -1,3 +1,9 @@
+/* See metastore.h. One file a record, read once at open and written through.
+ *
+ * A record is replaced as a whole (nrd_io_replace_file): a crash leaves the old one or the new one, never neither. When a
+ * change fails, memory keeps the old record and so does the disk: if the change got as far as its rename or unlink, the
+ * old record is written back. If that fails as well, which is logged, the next start finds either.
+ * Threads: any; `lock` guards the entries and covers the writes, with their syncs. */
 #include "engine/meta/metastore.h"
 
 #include "engine/base/diag.h"
@@ -35,12 +41,20 @@ static char *record_path(const char *name)
     return g_strconcat("meta/", name, SUFFIX, NULL);
 }
 
-static void load(NrdMetastore *store, const char *name)
+/* Having too few descriptors or too little memory says nothing about a record: then nothing is taken as damaged. */
+static bool is_shortage(int rc)
+{
+    return rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM;
+}
+
+static int load(NrdMetastore *store, const char *name)
 {
     g_autofree char *path = record_path(name);
     g_autoptr(GBytes) bytes = NULL;
-    Entry *entry = g_new0(Entry, 1);
     int rc = nrd_io_read_file(store->root_fd, path, RECORD_MAX_BYTES, &bytes);
+    if (is_shortage(rc))
+        return rc;
+    Entry *entry = g_new0(Entry, 1);
     if (rc < 0) {
         entry->why = g_strdup_printf("%s could not be read: %s", path,
                                      rc == -EINVAL ? "it is not a regular file" : g_strerror(-rc));
@@ -55,6 +69,7 @@ static void load(NrdMetastore *store, const char *name)
         nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ name, NRD_NO_PARTITION, NRD_NO_OFFSET },
                  "%s; nothing of the topic is deleted", entry->why);
     g_hash_table_replace(store->entries, g_strdup(name), entry);
+    return 0;
 }
 
 /* What a crash in the middle of a replacement left; never a record that anybody was promised. */
@@ -79,13 +94,19 @@ int nrd_metastore_open(int root_fd, bool read_only, NrdMetastore **ret_store, ch
     store->root_fd = root_fd;
     pthread_mutex_init(&store->lock, NULL);
     store->entries = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, entry_free);
-    for (guint i = 0; i < files->len; i++) {
+    for (guint i = 0; rc == 0 && i < files->len; i++) {
         const char *file = files->pdata[i];
         g_autofree char *name = g_str_has_suffix(file, SUFFIX) ? g_strndup(file, strlen(file) - strlen(SUFFIX)) : NULL;
         if (name && nrd_topic_name_check(name) == 0)
-            load(store, name);
+            rc = load(store, name);
         else if (!read_only && g_str_has_suffix(file, SUFFIX ".tmp"))
             remove_stray(store, file);
+    }
+    if (rc < 0) {
+        *ret_why =
+            g_strdup_printf("the topic records in meta/ cannot be read: %s; nothing was changed", g_strerror(-rc));
+        nrd_metastore_free(store);
+        return rc;
     }
     *ret_store = store;
     return 0;
@@ -136,8 +157,25 @@ int nrd_metastore_get(NrdMetastore *store, const char *name, NrdTopicRecord **re
     return rc;
 }
 
-/* Writes the record and takes it into memory. An error after the rename (the folder could not be synced) leaves open
- * which of the two a crash would keep; memory keeps the old one, and either is whole. Lock held. */
+/* Makes the file hold the record in memory again, after a change of it failed. Lock held. */
+static void put_back_locked(NrdMetastore *store, const char *name)
+{
+    const Entry *entry = g_hash_table_lookup(store->entries, name);
+    g_autofree char *path = record_path(name);
+    g_autoptr(GBytes) bytes = NULL;
+    size_t size;
+    g_autofree char *text = nrd_topic_record_encode(entry->record, &size);
+    int rc = nrd_io_read_file(store->root_fd, path, RECORD_MAX_BYTES, &bytes);
+    if (rc == 0 && g_bytes_get_size(bytes) == size && memcmp(g_bytes_get_data(bytes, NULL), text, size) == 0)
+        return;
+    rc = nrd_io_replace_file(store->root_fd, path, text, size);
+    if (rc < 0)
+        nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ name, NRD_NO_PARTITION, NRD_NO_OFFSET },
+                 "a change of %s failed and could not be taken back durably: %s; the next start may find it made", path,
+                 g_strerror(-rc));
+}
+
+/* Writes the record and takes it into memory. Lock held. */
 static int put_locked(NrdMetastore *store, const NrdTopicRecord *record)
 {
     g_autofree char *path = record_path(record->name);
@@ -182,8 +220,11 @@ int nrd_metastore_update(NrdMetastore *store, const NrdTopicRecord *record)
 {
     pthread_mutex_lock(&store->lock);
     int rc = check_id_locked(store, record->name, record->id);
-    if (rc == 0)
+    if (rc == 0) {
         rc = put_locked(store, record);
+        if (rc < 0)
+            put_back_locked(store, record->name);
+    }
     pthread_mutex_unlock(&store->lock);
     return rc;
 }
@@ -193,8 +234,12 @@ int nrd_metastore_remove(NrdMetastore *store, const char *name, const char *id)
     g_autofree char *path = record_path(name);
     pthread_mutex_lock(&store->lock);
     int rc = check_id_locked(store, name, id);
-    if (rc == 0)
+    if (rc == 0) {
+        /* Unlinked but not synced, a crash could bring it back under a folder that is purged by then. */
         rc = nrd_io_unlink(store->root_fd, path);
+        if (rc < 0)
+            put_back_locked(store, name);
+    }
     if (rc == 0)
         g_hash_table_remove(store->entries, name);
     pthread_mutex_unlock(&store->lock);

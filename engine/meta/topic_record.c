@@ -172,6 +172,14 @@ static bool get_number(GKeyFile *file, const char *key, unsigned base, uint64_t 
     return true;
 }
 
+static bool names_valid(const NrdTopicRecord *record)
+{
+    bool valid = !record->parent || nrd_topic_name_check(record->parent) == 0;
+    for (guint i = 0; valid && i < record->children->len; i++)
+        valid = nrd_topic_name_check(record->children->pdata[i]) == 0;
+    return valid;
+}
+
 static bool read_topic_group(GKeyFile *file, NrdTopicRecord *record)
 {
     g_autofree char *name = g_key_file_get_string(file, "topic", "name", NULL);
@@ -183,7 +191,7 @@ static bool read_topic_group(GKeyFile *file, NrdTopicRecord *record)
     g_auto(GStrv) children = g_key_file_get_string_list(file, "topic", "children", NULL, NULL);
     for (guint i = 0; children && children[i]; i++)
         g_ptr_array_add(record->children, g_strdup(children[i]));
-    return get_number(file, "uid", 10, UINT32_MAX, &record->attr.uid) &&
+    return names_valid(record) && get_number(file, "uid", 10, UINT32_MAX, &record->attr.uid) &&
            get_number(file, "gid", 10, UINT32_MAX, &record->attr.gid) &&
            get_number(file, "mode", 8, 07777, &record->attr.mode) && get_number(file, "umask", 8, 0777, &record->umask);
 }

@@ -227,9 +227,9 @@ def test_failed_sync_poisons_until_reopen(m):
     part = m.make("t", linger_ms=60000)
     witness = m.make("u")
     produce(part, "a", "b")
-    fd = os.open(part + "/produce", os.O_RDWR)
-    os.write(fd, b"c\nd\n")
     fault = Inject(m, active_segment(m, "t"), "fdatasync,fsync", "error=EIO")
+    fd = os.open(part + "/produce", os.O_RDWR)  # opened now: starting a process closes it there, and a close commits
+    os.write(fd, b"c\nd\n")
     try:
         assert fails(os.fsync, fd) == errno.EIO
         assert fault.fired() >= 1
@@ -291,9 +291,9 @@ def test_failed_write_leaves_nothing(m, error):
     need_strace()
     part = m.make("t", linger_ms=60000)
     produce(part, "a", "b")
+    fault = Inject(m, active_segment(m, "t"), "pwrite64,pwritev,pwritev2,write,writev", f"error={error}")
     fd = os.open(part + "/produce", os.O_RDWR)
     os.write(fd, b"c\nd\n")
-    fault = Inject(m, active_segment(m, "t"), "pwrite64,pwritev,pwritev2,write,writev", f"error={error}")
     try:
         assert fails(os.fsync, fd) == getattr(errno, error)
         assert fault.fired() >= 1

@@ -120,7 +120,8 @@ static void test_random_cuts(Fixture *f, gconstpointer unused)
         GString *expected = g_string_new(NULL);
         make_lines(input, sizeof input, expected);
         for (size_t pos = 0; pos < sizeof input;) {
-            size_t n = MIN((size_t)g_test_rand_int_range(1, 30), sizeof input - pos);
+            size_t cut = (size_t)g_test_rand_int_range(1, 30);
+            size_t n = MIN(cut, sizeof input - pos);
             g_assert_cmpint(feed_bytes(f, input + pos, n), ==, n);
             pos += n;
         }
@@ -197,6 +198,16 @@ static void test_refused_again(Fixture *f, gconstpointer unused)
     assert_records(f, "[ok]");
 }
 
+/* Sent again from elsewhere in the program's memory it may be cut later than the first time. */
+static void test_refused_again_longer(Fixture *f, gconstpointer unused)
+{
+    g_assert_cmpint(feed(f, "12345"), ==, 5);
+    g_assert_cmpint(feed(f, "6789ab"), ==, -EMSGSIZE);
+    g_assert_cmpint(feed(f, "6789abcd\nx\n"), ==, -EMSGSIZE);
+    g_assert_cmpint(feed(f, "ok\n"), ==, 3);
+    assert_records(f, "[ok]");
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -213,6 +224,7 @@ int main(int argc, char **argv)
         { "/framing/too-long/after-complete-ones", test_too_long_after_complete_ones },
         { "/framing/too-long/after-skipped", test_too_long_after_skipped },
         { "/framing/too-long/refused-again", test_refused_again },
+        { "/framing/too-long/refused-again-longer", test_refused_again_longer },
     };
     g_test_init(&argc, &argv, NULL);
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++)

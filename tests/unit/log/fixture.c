@@ -85,6 +85,11 @@ static int faulty_unlink(int dirfd, const char *name, bool is_dir)
     return fires(FAULT_UNLINK, name) ? fault.error : nrd_io_real.unlink(dirfd, name, is_dir);
 }
 
+static int faulty_drop_cache(int fd)
+{
+    return fixture_really_sync ? nrd_io_real.drop_cache(fd) : 0;
+}
+
 static int faulty_list(int dirfd, GPtrArray *names)
 {
     return fires(FAULT_LIST, NULL) ? fault.error : nrd_io_real.list(dirfd, names);
@@ -111,6 +116,7 @@ void fixture_set_up(Fixture *f)
     faulty.ftruncate = faulty_ftruncate;
     faulty.unlink = faulty_unlink;
     faulty.list = faulty_list;
+    faulty.drop_cache = faulty_drop_cache;
     nrd_io = &faulty;
     fault_clear();
     *f = (Fixture){ .path = g_dir_make_tmp("nrd-log-XXXXXX", NULL) };

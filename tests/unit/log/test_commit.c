@@ -147,8 +147,9 @@ static void test_failures_leave_nothing(void)
         int error;
         int expect;
     } cases[] = {
-        { FAULT_PWRITEV, 1, -ENOSPC, -ENOSPC }, { FAULT_PWRITEV, 1, -EIO, -EIO },   { FAULT_PWRITEV, 1, -EDQUOT, -EDQUOT },
-        { FAULT_PWRITEV, 1, -EFBIG, -EFBIG },   { FAULT_PREAD, 1, -EIO, -EIO },     { FAULT_PREAD, 1, 0, -EIO },
+        { FAULT_PWRITEV, 1, -ENOSPC, -ENOSPC }, { FAULT_PWRITEV, 1, -EIO, -EIO },
+        { FAULT_PWRITEV, 1, -EDQUOT, -EDQUOT }, { FAULT_PWRITEV, 1, -EFBIG, -EFBIG },
+        { FAULT_PREAD, 1, -EIO, -EIO },         { FAULT_PREAD, 1, 0, -EIO },
         { FAULT_FTRUNCATE, 1, -EIO, -EIO }, /* of the hwm file */
         { FAULT_FSYNC, 1, -EIO, -EIO },     /* of the hwm file */
         { FAULT_OPEN, 1, -EMFILE, -EIO },   /* of the hwm file */
