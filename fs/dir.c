@@ -103,11 +103,39 @@ static void fill(Listing *listing)
     g_free(fault);
 }
 
+static Listing *new_listing(NrdNode *dir)
+{
+    NrdFs *fs = dir->fs;
+    Listing *listing = g_new0(Listing, 1);
+    listing->dir = dir;
+    nrd_node_ref(dir);
+    listing->entries = g_array_new(FALSE, FALSE, sizeof(Entry));
+    g_array_set_clear_func(listing->entries, clear_entry);
+    g_mutex_lock(&fs->lock);
+    g_hash_table_add(fs->listings, listing);
+    g_mutex_unlock(&fs->lock);
+    return listing;
+}
+
 static void free_listing(Listing *listing)
 {
+    NrdFs *fs = listing->dir->fs;
+    g_mutex_lock(&fs->lock);
+    g_hash_table_remove(fs->listings, listing);
+    g_mutex_unlock(&fs->lock);
     g_array_unref(listing->entries);
     nrd_node_unref(listing->dir);
     g_free(listing);
+}
+
+void nrd_listings_close_all(NrdFs *fs)
+{
+    g_mutex_lock(&fs->lock);
+    GList *open = g_hash_table_get_keys(fs->listings);
+    g_mutex_unlock(&fs->lock);
+    for (GList *l = open; l; l = l->next)
+        free_listing(l->data);
+    g_list_free(open);
 }
 
 void nrd_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -117,11 +145,7 @@ void nrd_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         fuse_reply_err(req, ESTALE);
         return;
     }
-    Listing *listing = g_new0(Listing, 1);
-    listing->dir = dir;
-    nrd_node_ref(dir);
-    listing->entries = g_array_new(FALSE, FALSE, sizeof(Entry));
-    g_array_set_clear_func(listing->entries, clear_entry);
+    Listing *listing = new_listing(dir);
     fill(listing);
     fi->fh = (uintptr_t)listing;
     if (fuse_reply_open(req, fi) < 0)

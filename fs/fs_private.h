@@ -144,8 +144,9 @@ struct NrdFs {
     /* guarded by lock */
     GMutex lock;
     GCond handle_gone;
-    GHashTable *handles; /* open ones */
-    uint64_t n_handles;  /* open ones, and those whose release is under way */
+    GHashTable *handles;  /* open ones */
+    GHashTable *listings; /* open directories: an unmount does not always release them */
+    uint64_t n_handles;   /* open ones, and those whose release is under way */
 };
 
 /* handle.c */
@@ -154,6 +155,7 @@ void nrd_handle_close(NrdHandle *handle); /* as RELEASE */
 NrdHandle *nrd_handle_ref(NrdHandle *handle);
 void nrd_handle_unref(NrdHandle *handle);
 void nrd_handles_close_all(NrdFs *fs);
+void nrd_listings_close_all(NrdFs *fs); /* dir.c */
 NrdPlace nrd_handle_place(NrdHandle *handle);
 NrdPlace nrd_node_place(const NrdNode *node);
 

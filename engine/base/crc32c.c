@@ -1,7 +1,7 @@
 #include "engine/base/crc32c.h"
 
-#include <isa-l/crc.h>
 #include <glib.h>
+#include <isa-l/crc.h>
 
 uint32_t nrd_crc32c(uint32_t crc, const void *data, size_t size)
 {
