@@ -92,6 +92,7 @@ NrdFs *nrd_fs_new(const NrdFsOptions *options)
     fs->engine = options->engine;
     fs->mounted_ms = g_get_real_time() / 1000;
     fs->handles = g_hash_table_new(g_direct_hash, g_direct_equal);
+    fs->listings = g_hash_table_new(g_direct_hash, g_direct_equal);
     g_mutex_init(&fs->lock);
     g_cond_init(&fs->handle_gone);
     fs->nodes = nrd_nodes_new(fs);
@@ -101,6 +102,7 @@ NrdFs *nrd_fs_new(const NrdFsOptions *options)
 void nrd_fs_shutdown(NrdFs *fs)
 {
     nrd_handles_close_all(fs);
+    nrd_listings_close_all(fs);
     nrd_nodes_clear(fs->nodes);
 }
 
@@ -110,6 +112,7 @@ void nrd_fs_free(NrdFs *fs)
         return;
     nrd_nodes_free(fs->nodes);
     g_hash_table_unref(fs->handles);
+    g_hash_table_unref(fs->listings);
     g_cond_clear(&fs->handle_gone);
     g_mutex_clear(&fs->lock);
     g_free(fs);
