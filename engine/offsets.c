@@ -46,10 +46,10 @@ static int tick_locked(NrdPartition *partition)
     return note_result_locked(partition, rc, "writing consumer.ahead");
 }
 
+/* Also when nothing was ticked: what was recovered may stand in the page cache only until it is asked for, and the store
+ * knows. */
 static int write_out_locked(NrdPartition *partition)
 {
-    if (partition->synced_seq == partition->ticked_seq)
-        return 0;
     uint64_t seq = partition->ticked_seq;
     int rc = nrd_offset_store_write_out(partition->offsets);
     if (rc == 0)

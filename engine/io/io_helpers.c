@@ -228,10 +228,9 @@ int nrd_io_unlink(int dirfd, const char *path)
     if (rc < 0)
         return rc == -ENOENT ? 0 : rc;
     rc = nrd_io->unlink(parent_fd, name, false);
-    if (rc == 0)
+    /* Also when it is gone already: an earlier attempt may have failed at the sync. */
+    if (rc == 0 || rc == -ENOENT)
         rc = nrd_io->fsync(parent_fd);
-    else if (rc == -ENOENT)
-        rc = 0;
     nrd_io_close(&parent_fd);
     return rc;
 }

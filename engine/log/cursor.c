@@ -154,11 +154,8 @@ static int look_up(NrdLogCursor *cursor, NrdSegment *segment, uint64_t offset, b
     if (r < 0)
         return r;
     r = nrd_segment_find_offset(segment, offset, &place, &version);
-    if (r == 0) {
+    if (r == 0)
         enter_segment(cursor, segment, version);
-        if (reread)
-            nrd_frame_reader_forget(&cursor->reader);
-    }
     if (r == 0 && place.is_gap) {
         *ret_next = place.gap.end_offset;
         r = -EBADMSG;
@@ -170,6 +167,8 @@ static int look_up(NrdLogCursor *cursor, NrdSegment *segment, uint64_t offset, b
             *ret_again = r == 0;
         }
     }
+    if (r != -EBADMSG)
+        nrd_segment_report_read(segment, r);
     nrd_segment_unpin(segment);
     return r;
 }

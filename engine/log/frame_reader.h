@@ -18,7 +18,7 @@ typedef enum NrdFrameFault {
     NRD_FRAME_GOOD,
     NRD_FRAME_CUT,          /* not 27 bytes left, or its extent passes the limit */
     NRD_FRAME_BAD_HEADER,   /* not plausible */
-    NRD_FRAME_BAD_CRC,      /* */
+    NRD_FRAME_BAD_CRC,      /* plausible, but not the bytes that were written */
     NRD_FRAME_WRONG_OFFSET, /* whole, but not the frame that belongs here */
     NRD_FRAME_BAD_RECORDS,  /* whole, but it does not decode to its records */
 } NrdFrameFault;

@@ -78,11 +78,13 @@ int nrd_log_check(NrdLog *log) NRD_MUST_CHECK;
  * looks at the disk and not at the page cache, and rebuilds the index. */
 int nrd_log_reopen(NrdLog *log) NRD_MUST_CHECK;
 
-/* Seals the active segment, if it holds records, and starts the next one. */
+/* Seals the active segment, if it holds records, and starts the next one. -EBUSY while records stand above the high
+ * watermark (the next commit exposes them); -EROFS, -EIO when poisoned, -ESHUTDOWN; what the disk says. */
 int nrd_log_roll(NrdLog *log) NRD_MUST_CHECK;
 
 /* Deletes whole sealed segments that lie below offset; -EINVAL when offset is above the high watermark.
- * Readers that have them open keep them. */
+ * Readers that have them open keep them. A failure to remove one is returned after the ones before it are gone: it and
+ * the later ones stay. */
 int nrd_log_trim(NrdLog *log, uint64_t offset, uint64_t *ret_n_deleted) NRD_MUST_CHECK;
 
 void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats); /* never blocks on the disk */

@@ -220,8 +220,7 @@ static int search(Scan *s, uint64_t from, uint64_t lost_pos, uint64_t low, Resyn
     return r;
 }
 
-/* Follows extents that the headers themselves vouch for, from the damaged frame at *pos (whose first record should be
- * *offset). Either finds the next good frame, or the end, or leaves in *pos and *offset where to search from. */
+/* The way along damaged frames whose extents their own headers vouch for. */
 typedef struct Follow {
     uint64_t pos;    /* the damaged frame that is looked at */
     uint64_t offset; /* it should begin with */
@@ -288,6 +287,7 @@ static int try_both_lengths(Scan *s, const Seen *seen, uint64_t lost_pos, Follow
     return r;
 }
 
+/* Goes from extent to extent. Finds the next good frame, or the end, or leaves in *f where to search from. */
 static int follow_extents(Scan *s, uint64_t lost_pos, Follow *f, Resync *resync)
 {
     for (;;) {

@@ -69,8 +69,7 @@ char *nrd_segment_index_path(const NrdSegment *segment)
     return g_strdup_printf("%s/%020" PRIu64 ".index", segment->home->dir, segment->base);
 }
 
-/* Logs a read failure once, until a read succeeds. */
-static void report_read(NrdSegment *segment, int error)
+void nrd_segment_report_read(NrdSegment *segment, int error)
 {
     g_mutex_lock(&segment->lock);
     bool tell = error != 0 && !segment->read_failed;
@@ -96,7 +95,7 @@ static int open_file(NrdSegment *segment, int *ret_fd)
         r = -EIO;
     if (r < 0) {
         nrd_io_close(&fd);
-        report_read(segment, r);
+        nrd_segment_report_read(segment, r);
     } else {
         *ret_fd = fd;
     }
@@ -278,7 +277,7 @@ static int rebuild(NrdSegment *segment, int fd)
 
     NrdScanWant want = { fd, segment->base, sealed ? size_bytes : since.pos, since.offset };
     int r = nrd_scan_segment(&want, &index, NULL);
-    report_read(segment, r);
+    nrd_segment_report_read(segment, r);
     if (r < 0)
         return r;
     index->end.pos = want.size_bytes; /* unreachable bytes behind the last frame count as read */

@@ -86,6 +86,9 @@ int nrd_segment_find_text(NrdSegment *segment, uint64_t text_pos, NrdIndexPlace 
  * damage becomes a gap; new gaps are counted and logged, once. Pinned. May block for a read of the segment. */
 int nrd_segment_repair(NrdSegment *segment, uint64_t seen_version) NRD_MUST_CHECK;
 
+/* Tells how a read of the segment went: a failure (negative) is logged once, until a read succeeds (0). */
+void nrd_segment_report_read(NrdSegment *segment, int error);
+
 /* Counts and logs the gaps that were not known yet. */
 void nrd_segment_report_gaps(NrdSegment *segment, const NrdIndex *index);
 

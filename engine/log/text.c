@@ -222,7 +222,7 @@ static int look_up(NrdText *text, const Found *found, bool reread, bool *ret_aga
         return r;
     r = nrd_segment_find_text(found->segment, found->local, &place, &version, &there);
     if (r == 0) {
-        if (reread || text->segment != found->segment || text->segment_version != version)
+        if (text->segment != found->segment || text->segment_version != version)
             nrd_frame_reader_forget(&text->reader);
         if (text->segment != found->segment) {
             nrd_segment_unref(text->segment);
@@ -240,6 +240,7 @@ static int look_up(NrdText *text, const Found *found, bool reread, bool *ret_aga
             *ret_again = r == 0;
         }
     }
+    nrd_segment_report_read(found->segment, r);
     nrd_segment_unpin(found->segment);
     return r;
 }

@@ -24,6 +24,7 @@ static void test_valid(void)
 
 static void test_invalid(void)
 {
+    static const char byte_order_mark[] = { '\xef', '\xbb', '\xbf', '1', 0 };
     static const char *const texts[] = {
         "",
         " ",
@@ -55,8 +56,7 @@ static void test_invalid(void)
         "1 2",
         "{} {}",
         "\"\xff\"",
-        "\xef\xbb\xbf"
-        "1",
+        byte_order_mark,
         "plain text",
         "[1]x",
         "\"\xc3\"",

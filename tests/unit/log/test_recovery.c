@@ -285,6 +285,104 @@ static void test_flood_of_headers(void)
     g_byte_array_unref(bytes);
 }
 
+/* Appends a frame of one record whose payload holds the bytes of inner, 20 bytes of
+ * filler before them and `behind` after them. */
+static void append_outer(GByteArray *bytes, uint64_t offset, const GByteArray *inner, size_t behind)
+{
+    char *filler = g_strnfill(inner->len + 20 + behind, 'z');
+    size_t outer = bytes->len;
+    fixture_append_frame(bytes, offset, REC(filler));
+    memcpy(bytes->data + outer + 27 + 14 + 20, inner->data, inner->len);
+    uint32_t crc = nrd_crc32c(0, bytes->data + outer + 2, 21);
+    nrd_put_be32(bytes->data + outer + 23, nrd_crc32c(crc, bytes->data + outer + 27, bytes->len - outer - 27));
+    g_free(filler);
+}
+
+static void expect_file(const GByteArray *bytes, uint64_t hwm, uint64_t gap, uint64_t gap_end)
+{
+    Fixture f;
+    fixture_set_up(&f);
+    fixture_put(&f, SEGMENT_0, bytes->data, bytes->len);
+    expect_thrice(&f, hwm, hwm, gap, gap_end);
+    fixture_tear_down(&f);
+}
+
+/* Whole frames that do not go on where the last one ended are not records of this log. */
+static void test_wrong_offsets(void)
+{
+    static const uint64_t offsets[] = { 0, 2, 1000, (uint64_t)1 << 62 };
+    for (size_t i = 0; i < G_N_ELEMENTS(offsets); i++) {
+        GByteArray *bytes = g_byte_array_new();
+        fixture_append_frame(bytes, 0, REC("r0"));
+        fixture_append_frame(bytes, offsets[i], REC("xx"));
+        expect_file(bytes, 1, 1, 1);
+        fixture_append_frame(bytes, 1, REC("r1")); /* but it is no end for those that do */
+        expect_file(bytes, 2, 2, 2);
+        g_byte_array_unref(bytes);
+    }
+    /* nor is anything inside such a frame */
+    GByteArray *bytes = g_byte_array_new(), *inner = g_byte_array_new();
+    fixture_append_frame(inner, 1, REC("xx"));
+    fixture_append_frame(bytes, 0, REC("r0"));
+    append_outer(bytes, 500, inner, 0);
+    expect_file(bytes, 1, 1, 1);
+    g_byte_array_unref(bytes);
+    g_byte_array_unref(inner);
+}
+
+/* The header of the outer frame is destroyed: what chains decides, and what the lost bytes explain. */
+static void test_destroyed_header(void)
+{
+    GByteArray *bytes = g_byte_array_new(), *inner = g_byte_array_new();
+    fixture_append_frame(inner, 1, REC("xx"));
+    fixture_append_frame(bytes, 0, REC("r0"));
+    size_t outer = bytes->len;
+    append_outer(bytes, 1, inner, 40);
+    memset(bytes->data + outer, 0x55, 27);
+    expect_file(bytes, 1, 1, 1);
+    fixture_append_frame(bytes, 2, REC("r2"));
+    expect_file(bytes, 3, 1, 2);
+    g_byte_array_set_size(bytes, (guint)outer);
+
+    /* 100 lost bytes are eight records at most */
+    for (uint64_t next = 2; next < 40; next++) {
+        uint8_t lost[100];
+        memset(lost, 0x55, sizeof lost);
+        g_byte_array_set_size(bytes, (guint)outer);
+        g_byte_array_append(bytes, lost, sizeof lost);
+        char name[24];
+        g_snprintf(name, sizeof name, "r%u", (unsigned)next);
+        fixture_append_frame(bytes, next, REC(name));
+        if (next <= 9)
+            expect_file(bytes, next + 1, 1, next);
+        else
+            expect_file(bytes, 1, 1, 1);
+    }
+    g_byte_array_unref(bytes);
+    g_byte_array_unref(inner);
+}
+
+/* A damaged frame with garbage behind it: its extent still stands, and nothing inside comes out. */
+static void test_damaged_then_garbage(void)
+{
+    GByteArray *bytes = g_byte_array_new(), *inner = g_byte_array_new();
+    uint8_t garbage[50];
+    memset(garbage, 0x55, sizeof garbage);
+    /* two frames that chain with one another, whatever comes behind them */
+    fixture_append_frame(inner, 2, REC("xx"));
+    fixture_append_frame(inner, 3, REC("xx"));
+    fixture_append_frame(bytes, 0, REC("r0"));
+    size_t outer = bytes->len;
+    append_outer(bytes, 1, inner, 40);
+    bytes->data[outer + 27 + 14] ^= 1;
+    g_byte_array_append(bytes, garbage, sizeof garbage);
+    expect_file(bytes, 1, 1, 1);
+    fixture_append_frame(bytes, 3, REC("r3"));
+    expect_file(bytes, 4, 1, 3);
+    g_byte_array_unref(bytes);
+    g_byte_array_unref(inner);
+}
+
 static void test_hwm_values(void)
 {
     /* the file's bytes; the boundary it should give over six whole records */
@@ -483,6 +581,12 @@ static void test_refused(void)
     GByteArray *bytes = three_frames(ends);
     fixture_put(&f, SEGMENT_0, bytes->data, bytes->len);
     expect_refused(&f);
+    fault_set(FAULT_FSYNC, 1, -EIO, true); /* nor is anything written behind a tail whose cut may come back */
+    fixture_put(&f, SEGMENT_0, bytes->data, bytes->len - 1);
+    NrdLog *log = NULL;
+    g_assert_cmpint(nrd_log_open(&f.options, &log), ==, -EIO);
+    g_assert_cmpuint(fault.n_fired, ==, 1);
+    fixture_put(&f, SEGMENT_0, bytes->data, bytes->len);
     fault_set(FAULT_PREAD, 1, -EIO, true);
     expect_refused(&f);
     fault_set(FAULT_OPEN, 1, -EMFILE, true);
@@ -586,6 +690,9 @@ int main(int argc, char **argv)
     g_test_add_func("/log/recovery/two-in-a-row", test_two_damaged_in_a_row);
     g_test_add_func("/log/recovery/lost-header", test_lost_header);
     g_test_add_func("/log/recovery/nested", test_nested_frame);
+    g_test_add_func("/log/recovery/wrong-offsets", test_wrong_offsets);
+    g_test_add_func("/log/recovery/destroyed-header", test_destroyed_header);
+    g_test_add_func("/log/recovery/damaged-garbage", test_damaged_then_garbage);
     g_test_add_func("/log/recovery/flood", test_flood_of_headers);
     g_test_add_func("/log/recovery/hwm", test_hwm_values);
     g_test_add_func("/log/recovery/rotten-tail", test_rotten_tail);

@@ -266,7 +266,7 @@ static void test_roll(void)
 }
 
 /* A roll that fails at the end of a commit does not fail it; before a write it does, until it works. */
-static void test_roll_fails(void)
+static void roll_fails(bool crash)
 {
     static const struct {
         FaultCall call;
@@ -288,16 +288,25 @@ static void test_roll_fails(void)
             g_assert_cmpint(fixture_try_commit(&f, "next", &offset), <, 0);
         g_assert_cmpuint(fixture_stats(&f).n_segments, ==, 1);
         fault_clear();
-        fixture_crash(&f);
-        fixture_open(&f);
+        if (crash) {
+            fixture_crash(&f);
+            fixture_open(&f);
+        }
         fixture_expect(&f, 0, "full");
         g_assert_cmpuint(fixture_commit(&f, "next"), ==, 1);
+        g_assert_true(crash || fixture_exists(&f, "00000000000000000001.log"));
         fixture_crash(&f);
         fixture_open(&f);
         fixture_expect(&f, 0, "full");
         fixture_expect(&f, 1, "next");
         fixture_tear_down(&f);
     }
+}
+
+static void test_roll_fails(void)
+{
+    roll_fails(false); /* the file may exist already: it is empty, and taken */
+    roll_fails(true);
 }
 
 /* Side files that are missing, cut, flipped anywhere, or of another segment, change nothing. */
@@ -404,6 +413,12 @@ static void test_text_damage(void)
         expect_text(text, want->str, want->len);
         g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_CORRUPT_FRAMES), ==, count + 1);
         nrd_text_close(text);
+        fixture_flip(&f, SEGMENT_0, ends[15] + 500); /* a second one: the first is not counted again */
+        g_assert_cmpint(fixture_read(&f, 1550, NULL, &next), ==, -EBADMSG);
+        g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_CORRUPT_FRAMES), ==, count + 2);
+        fixture_flip(&f, SEGMENT_0, ends[15] + 500);
+        if (sealed)
+            fixture_remove(&f, "00000000000000000000.index");
         for (int i = 0; i < 3; i++) {
             fixture_crash(&f);
             fixture_open(&f);
@@ -533,6 +548,32 @@ static void test_index_pure(void)
     g_assert_cmpint(index->end.commit_ms, ==, 99);
     nrd_index_free(index);
     nrd_index_free(NULL);
+
+    /* rebuilt with a gap while it grew */
+    NrdIndex *old = nrd_index_new(0);
+    for (unsigned i = 0; i < 10; i++)
+        nrd_index_add_frame(old, 5000, 10, 70, i);
+    NrdIndexEnd since = old->end;
+    index = nrd_index_new(0);
+    for (unsigned i = 0; i < 8; i++)
+        nrd_index_add_frame(index, 5000, 10, 70, i);
+    nrd_index_add_gap(index, 50000, 100);
+    for (unsigned i = 0; i < 9; i++)
+        nrd_index_add_frame(old, 1000, 1, 3, 20);
+    nrd_index_continue(index, old, &since);
+    g_assert_cmpuint(index->end.pos, ==, 59000);
+    g_assert_cmpuint(index->end.offset, ==, 109);
+    g_assert_cmpuint(index->end.text_bytes, ==, 8 * 70 + 9 * 3);
+    nrd_index_find_offset(index, 100, &place);
+    g_assert_cmpuint(place.pos, ==, 50000);
+    g_assert_cmpuint(place.text_pos, ==, 560);
+    nrd_index_find_offset(index, 108, &place);
+    g_assert_cmpuint(place.pos, ==, 55000);
+    g_assert_cmpuint(place.text_pos, ==, 575);
+    g_assert_true(nrd_index_find_text(index, 574, &place));
+    g_assert_cmpuint(place.pos, ==, 50000);
+    nrd_index_free(index);
+    nrd_index_free(old);
 }
 
 int main(int argc, char **argv)

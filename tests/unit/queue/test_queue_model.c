@@ -87,8 +87,12 @@ static void step_take(World *world)
     NrdLease lease = { 0 };
     bool found;
     bool expected = model_deliverable(world, &offset);
-    if (g_rand_boolean(world->rand))
+    if (g_rand_boolean(world->rand)) {
+        bool sure = expected && (offset == frontier(world) ||
+                                 count(world, SETTLED) + count(world, LEASED) < world->limits.max_acked_ahead);
         g_assert_true(nrd_queue_deliverable(world->queue, world->oldest, world->hwm) == expected);
+        g_assert_true(nrd_queue_sure(world->queue, world->oldest, world->hwm) == sure);
+    }
     nrd_queue_take(world->queue, world->oldest, world->hwm, world->now_ms, nonce, &lease, &found);
     g_assert_true(found == expected);
     if (!found)
