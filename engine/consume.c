@@ -65,7 +65,6 @@ void nrd_consume_configure(NrdPartition *partition, const NrdTopicConfig *config
     pthread_mutex_lock(&partition->queue_lock);
     nrd_queue_configure(partition->queue, &limits);
     pthread_mutex_unlock(&partition->queue_lock);
-    nrd_consume_wake(partition); /* a higher cap frees slots */
 }
 
 /* ---- leasing ---- */

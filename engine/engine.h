@@ -11,7 +11,8 @@
  * Asynchrony: what waits for records takes a callback and never blocks the caller. What waits for the disk takes a
  * callback too; it may do the work on the calling thread (a lone producer's commit does) and call back before it
  * returns, or be answered by the thread of a commit already under way. A callback is called exactly once, on any thread,
- * with no engine lock held, and may call the engine.
+ * with no lock held that producing, consuming or reading takes; it may call those, but not what creates, changes or
+ * deletes topics (a deletion answers everybody it concerns while it runs).
  *
  * Ownership: a topic is counted; its partitions live as long as it does. Threads: everything from any thread, unless a
  * comment says otherwise. */

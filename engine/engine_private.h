@@ -1,6 +1,7 @@
 /* The joints of the engine: what engine.c, topic.c, partition.c, produce.c and consume.c share.
  *
- * Lock order (a thread takes them only from left to right; none is held across a callback of engine.h):
+ * Lock order (a thread takes them only from left to right; none is held across a callback of engine.h, but for the
+ * first two while a topic is deleted or the engine is closed):
  *
  *   engine admin > topic guard > committer role > offset lock > queue lock > engine topics, topic lock, timers' lock
  *                                              > produce lock >
@@ -174,6 +175,7 @@ void nrd_produce_fail_waiters(NrdPartition *partition, int error);
 
 void nrd_consume_init(NrdPartition *partition, const NrdTopicConfig *config);
 void nrd_consume_clear(NrdPartition *partition);
+/* A higher cap frees slots: nrd_consume_wake afterwards, with no lock held. */
 void nrd_consume_configure(NrdPartition *partition, const NrdTopicConfig *config);
 
 /* Hands out what has become deliverable to who waits. No lock held. */

@@ -427,6 +427,8 @@ int nrd_topic_config_write(NrdTopic *topic, const char *text, size_t size)
     if (rc == 0 && !topic->fault)
         put_in_force(topic);
     pthread_mutex_unlock(&topic->guard);
+    for (uint32_t i = 0; rc == 0 && i < nrd_topic_n_partitions(topic); i++)
+        nrd_consume_wake(nrd_topic_partition(topic, i)); /* a higher cap frees slots */
     return rc;
 }
 
