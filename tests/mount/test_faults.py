@@ -123,7 +123,8 @@ def test_full_disk_with_several_producers(small_disk, on_small_disk):
         os.fsync(fd)
         os.close(fd)
     seen = [line.split(b" ")[0] for line in log(part).splitlines()]
-    expected = [b"first"] + [b"%06d" % i for i in range(count + 1)] + [b"w%d-%d" % (n, i) for n in range(3) for i in range(10)]
+    expected = [b"first"] + [b"%06d" % i for i in range(count + 1)]
+    expected += [b"w%d-%d" % (n, i) for n in range(3) for i in range(10)]
     assert sorted(seen) == sorted(expected)
     for n in range(3):
         assert [name for name in seen if name.startswith(b"w%d-" % n)] == [b"w%d-%d" % (n, i) for i in range(10)]
@@ -250,7 +251,8 @@ def test_failed_sync_poisons_until_reopen(m):
         assert error.errno == errno.EIO
     assert log(part) == b"a\nb\n"  # reads go on
     assert drain(part) == b"a\nb\n"
-    assert b"poison" in read_file(part + "/status").lower() or xattr(part, "poison_reason").encode() in read_file(part + "/status")
+    status = read_file(part + "/status")
+    assert b"poison" in status.lower() or xattr(part, "poison_reason").encode() in status
     produce(witness, "others are served")
     assert log(witness) == b"others are served\n"
     write_file(part + "/ctl", b"reopen\n")

@@ -20,7 +20,8 @@ def real_lines(tmp_path_factory):
     """At least 100,000 lines of this machine's own: logs, package lists, and the listing of the disk."""
     sources = ["cat /var/log/dpkg.log /var/log/alternatives.log /var/log/apt/history.log 2>/dev/null",
                "dpkg-query -W 2>/dev/null", "cat /var/lib/dpkg/status 2>/dev/null",
-               "find /usr /etc /var -xdev -printf '%M %u %s %TY-%Tm-%Td %p\\n' 2>/dev/null | head -n 140000", "cat /usr/share/dict/* 2>/dev/null"]
+               "find /usr /etc /var -xdev -printf '%M %u %s %TY-%Tm-%Td %p\\n' 2>/dev/null | head -n 140000",
+               "cat /usr/share/dict/* 2>/dev/null"]
     found = []
     for source in sources:
         out = subprocess.run(["sh", "-c", source], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False).stdout

@@ -212,7 +212,8 @@ def test_locks_are_refused(m):
         fd = os.open(f"{part}/{name}", os.O_RDWR if name in ("produce", "consume") else
                      os.O_WRONLY if name == "ack" else os.O_RDONLY)
         assert fails(fcntl.flock, fd, fcntl.LOCK_EX | fcntl.LOCK_NB) == errno.EOPNOTSUPP, name
-        assert fails(fcntl.lockf, fd, (fcntl.LOCK_SH if name.startswith(("drain", "consume.")) else fcntl.LOCK_EX) | fcntl.LOCK_NB) == errno.EOPNOTSUPP, name
+        kind = fcntl.LOCK_SH if name.startswith(("drain", "consume.")) else fcntl.LOCK_EX
+        assert fails(fcntl.lockf, fd, kind | fcntl.LOCK_NB) == errno.EOPNOTSUPP, name
         os.close(fd)
 
 
