@@ -3,8 +3,10 @@
 import errno
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -377,3 +379,31 @@ def test_nothing_leaks(m):
         os.rmdir(m.topic(f"gone{n}"))
     wait_for(lambda: count() <= before + 3, f"descriptors to be {before}")
     assert len(os.listdir(f"/proc/{m.process.pid}/task")) < 40
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_an_ordinary_user_mounts():
+    """Through fusermount3, without any privilege; also over the mount that a killed daemon left."""
+    base = tempfile.mkdtemp(prefix="naradfs-user-")
+    device_mode = os.stat("/dev/fuse").st_mode & 0o777
+    script = f"""set -e
+        cd {base}; mkdir data mnt
+        ./naradfs data mnt
+        mkdir mnt/topics/t; echo mine > mnt/topics/t/p00000/produce
+        pkill -KILL -f "^./naradfs data mnt$" -U 65534
+        while mountpoint -q mnt && ls mnt; do sleep 0.05; done >/dev/null 2>&1
+        ./naradfs data mnt
+        cat mnt/topics/t/p00000/log
+        fusermount3 -u mnt"""
+    try:
+        shutil.copy(NARADFS, base + "/naradfs")  # the build folder may be closed to others
+        os.chmod(base, 0o777)
+        os.chmod("/dev/fuse", 0o666)  # as everywhere but in some sandboxes
+        done = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=50,
+                              check=False)
+        assert (done.returncode, done.stdout.decode().splitlines()[-1:]) == (0, ["mine"]), done.stdout.decode()
+    finally:
+        os.chmod("/dev/fuse", device_mode)
+        subprocess.run(["umount", "-l", base + "/mnt"], stderr=subprocess.DEVNULL, check=False)
+        shutil.rmtree(base, ignore_errors=True)
