@@ -46,7 +46,7 @@ void nrd_consume_init(NrdPartition *partition, const NrdTopicConfig *config)
     partition->lease_timer_ms = INT64_MAX;
     g_queue_init(&partition->waiters);
     g_queue_init(&partition->watches);
-    nrd_timer_init(&partition->lease_timer, on_lease_over, partition, false);
+    nrd_timer_init(&partition->lease_timer, on_lease_over, partition, true); /* who waits is served: a read */
     nrd_timer_init(&partition->wait_timer, on_wait_over, partition, false);
 }
 
@@ -223,6 +223,7 @@ static bool serve(NrdPartition *partition, NrdWaiter *waiter, NrdLease lease)
         } else if (rc != -ENOENT) { /* -ENOENT: retention was faster; the next take starts at the new oldest */
             give_back(partition, lease);
             waiter->deliver(waiter->user_data, rc == -ESHUTDOWN ? closed_error(partition) : rc, NULL);
+            nrd_consume_wake(partition); /* somebody may have joined the line while the record was leased */
             return true;
         }
         pthread_mutex_lock(&partition->queue_lock);

@@ -185,9 +185,12 @@ static int create_admin_held(NrdEngine *engine, NrdTopicRecord *record, NrdTopic
         return rc;
     NrdTopic *topic = nrd_topic_new(engine, record->name, nrd_topic_record_copy(record), NULL);
     rc = nrd_topic_open(topic);
+    if (rc == 0)
+        rc = nrd_topic_open_error(topic);
     if (rc < 0) {
         int undo_rc = nrd_metastore_remove(engine->meta, record->name, record->id);
         if (undo_rc == 0) {
+            nrd_topic_unmake(topic);
             nrd_topic_unref(topic);
             return rc;
         }

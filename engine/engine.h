@@ -107,8 +107,10 @@ int64_t nrd_topic_created_ms(NrdTopic *topic);    /* for times of folders; 0 whe
  * "p00000/.streams/consume"; is_dir and base_mode (0666, 0444 or 0777) tell the default. Never waits for the disk. */
 void nrd_topic_get_attr(NrdTopic *topic, const char *path, uint32_t base_mode, NrdAttr *ret_attr);
 
-/* Persists it. Blocks. */
-int nrd_topic_set_attr(NrdTopic *topic, const char *path, const NrdAttr *attr) NRD_MUST_CHECK;
+/* Persists those of the three that `what` names; the others stay. Blocks. */
+enum { NRD_ATTR_UID = 1, NRD_ATTR_GID = 2, NRD_ATTR_MODE = 4 };
+int nrd_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mode, int what,
+                       const NrdAttr *attr) NRD_MUST_CHECK;
 
 /* Settings. Keys in order, NULL-terminated, static. */
 const char *const *nrd_config_keys(void);
@@ -171,26 +173,37 @@ void nrd_producer_add(NrdProducer *producer, const void *key, size_t key_size, c
 
 typedef enum NrdUrgency {
     NRD_URGENCY_LATER, /* linger_ms has been arranged; nothing to do now */
-    NRD_URGENCY_NOW,   /* 1 MiB or 1,000 records are buffered: call nrd_producer_flush, after replying */
+    NRD_URGENCY_NOW,   /* 1 MiB or 1,000 records are buffered: call nrd_partition_flush, after replying */
     NRD_URGENCY_FULL,  /* far more is buffered: reply to the writer only after nrd_producer_sync has called back */
 } NrdUrgency;
 
 /* Tells what the buffer needs after a write; arranges the background commit after linger_ms. */
 NrdUrgency nrd_producer_wrote(NrdProducer *producer);
 
-/* Commits in the background's name: runs a commit on this thread unless one is under way already. A failure is kept for
- * nrd_producer_check. May block on the disk. */
-void nrd_producer_flush(NrdProducer *producer);
+/* Commits in the background's name what the producers of the partition hold: runs a commit on this thread unless one is
+ * under way already. A failure is kept for nrd_producer_check. May block on the disk. Needs no producer: after the reply
+ * to a write its own may be closed at any moment. */
+void nrd_partition_flush(NrdPartition *partition);
+
+typedef enum NrdSyncScope {
+    NRD_SYNC_OWN,  /* the result is about the producer's own records */
+    NRD_SYNC_FILE, /* ... and about those of the others, committed with them */
+} NrdSyncScope;
 
 /* Commits, durably, everything this producer holds, together with what the other producers of the partition hold, and
- * calls back with this producer's result. On failure the records stay in the buffer, in order. */
-void nrd_producer_sync(NrdProducer *producer, NrdDoneFn done, void *user_data);
+ * calls back. On failure the records stay in the buffer, in order. */
+void nrd_producer_sync(NrdProducer *producer, NrdSyncScope scope, NrdDoneFn done, void *user_data);
+
+/* A producer is counted: who may use it beside its close holds a reference. After the close a sync of it has nothing to
+ * commit. */
+NrdProducer *nrd_producer_ref(NrdProducer *producer);
+void nrd_producer_unref(NrdProducer *producer);
 
 /* Takes whole "pNNNNN first last\n" lines (the rest of a line comes with the next call) into buf; returns the bytes. */
 size_t nrd_producer_read_ranges(NrdProducer *producer, char *buf, size_t size);
 
-/* Commits what is left (a failure is logged, and the records are dropped: their writer was told at close) and frees the
- * producer. Calls back (done may be NULL) when nothing of it is left. May block on the disk. */
+/* Commits what is left (a failure is logged, and the records are dropped: their writer was told at close) and gives the
+ * opener's reference back. Calls back (done may be NULL) when nothing of it is left. May block on the disk. */
 void nrd_producer_close(NrdProducer *producer, NrdDoneFn done, void *user_data);
 
 /* ---- consuming ---- */

@@ -48,7 +48,6 @@ struct NrdTopic {
     NrdEngine *engine;
     char *name;
     char id[NRD_INCARNATION_DIGITS + 1];
-    int64_t opened_ms;
     atomic_bool deleted;
     pthread_mutex_t guard;
     pthread_mutex_t lock;
@@ -60,9 +59,10 @@ struct NrdTopic {
     uint32_t n_holds;
 };
 
-/* One thread that waits for a commit. */
+/* One call that waits for a commit. */
 typedef struct NrdSyncWaiter {
-    NrdProducer *producer;
+    NrdProducer *producer; /* referenced */
+    NrdSyncScope scope;
     NrdDoneFn done;
     void *user_data;
 } NrdSyncWaiter;
@@ -73,17 +73,18 @@ struct NrdPartition {
     char *dir;             /* beneath the data directory */
     _Atomic(NrdLog *) log; /* NULL while the partition could not be opened; set once */
     atomic_bool closed;    /* deleted or shut down: the log answers -ESHUTDOWN */
+    int open_errno;        /* of the last open, negative; 0: it is open */
 
     /* produce.c */
     pthread_mutex_t produce_lock;
-    pthread_cond_t role_free; /* with produce_lock: `committing` became false */
+    pthread_cond_t role_free; /* with produce_lock: `committing` became false, or `closed` true */
     /* guarded by produce_lock */
-    bool committing;   /* somebody has the committer role */
-    bool flush_wanted; /* a background commit is due */
+    bool committing;     /* somebody has the committer role */
+    uint32_t n_entering; /* who waits for it without records */
+    bool flush_wanted;   /* a background commit is due */
     bool linger_armed;
     GQueue producers;     /* of NrdProducer*, by their link */
     GArray *sync_waiters; /* of NrdSyncWaiter */
-    int failing_errno;    /* of the last commit; to say the same failure once */
     NrdTimer linger_timer;
 
     /* consume.c */
@@ -125,6 +126,12 @@ NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *rec
  * error is about the topic, which then is out of service. Blocks. */
 int nrd_topic_open(NrdTopic *topic) NRD_MUST_CHECK;
 
+/* The first partition that could not be opened: its error, or 0. */
+int nrd_topic_open_error(NrdTopic *topic);
+
+/* Takes a topic back that has just been made: its partitions are closed and its folder purged. Blocks. */
+void nrd_topic_unmake(NrdTopic *topic);
+
 /* Closes all partitions: with commit, what producers hold is committed first. Blocks. Returns the first error. */
 int nrd_topic_close(NrdTopic *topic, bool commit) NRD_MUST_CHECK;
 
@@ -161,9 +168,15 @@ static inline NrdPlace nrd_partition_place(const NrdPartition *partition)
 void nrd_produce_init(NrdPartition *partition);
 void nrd_produce_clear(NrdPartition *partition);
 
-/* Takes the committer role, waiting for it; gives it back, committing what arrived meanwhile. */
-void nrd_produce_enter(NrdPartition *partition);
+/* Takes the committer role, waiting for a round under way to end: -EIDRM or -ENODEV when the partition was closed, which
+ * keeps the role for ever. */
+int nrd_produce_enter(NrdPartition *partition) NRD_MUST_CHECK;
+
+/* Gives it back; what arrived meanwhile is committed. */
 void nrd_produce_leave(NrdPartition *partition);
+
+/* The caller has the role and keeps it for ever: from now on nobody waits for it. */
+void nrd_produce_shut(NrdPartition *partition);
 
 /* Commits what producers hold now, in the caller's thread; waits for a commit under way. For shutdown. */
 void nrd_produce_flush_all(NrdPartition *partition);

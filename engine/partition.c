@@ -82,8 +82,10 @@ int nrd_partition_open(NrdPartition *partition, const NrdTopicConfig *config)
         if (log)
             (void)!nrd_log_close(log);
         nrd_log_free(log);
+        partition->open_errno = rc;
         return rc;
     }
+    partition->open_errno = 0;
     atomic_store(&partition->log, log);
     return 0;
 }
@@ -91,8 +93,9 @@ int nrd_partition_open(NrdPartition *partition, const NrdTopicConfig *config)
 int nrd_partition_close(NrdPartition *partition)
 {
     NrdTimers *timers = partition->topic->engine->timers;
-    nrd_produce_enter(partition);
-    atomic_store(&partition->closed, true);
+    if (nrd_produce_enter(partition) < 0)
+        return 0; /* closed already */
+    nrd_produce_shut(partition);
     int error = nrd_partition_usable(partition);
     nrd_produce_fail_waiters(partition, error);
     nrd_consume_interrupt(partition, error);
@@ -187,12 +190,12 @@ static int enter_for_change(NrdPartition *partition)
 {
     if (partition->topic->engine->read_only)
         return -EROFS;
-    nrd_produce_enter(partition);
-    if (atomic_load(&partition->topic->deleted) || atomic_load(&partition->closed)) {
+    int rc = nrd_produce_enter(partition);
+    if (rc == 0 && atomic_load(&partition->topic->deleted)) {
         nrd_produce_leave(partition);
-        return atomic_load(&partition->topic->deleted) ? -EIDRM : -ENODEV;
+        rc = -EIDRM;
     }
-    return 0;
+    return rc;
 }
 
 int nrd_partition_reopen(NrdPartition *partition)

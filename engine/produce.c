@@ -18,9 +18,15 @@
 #define SPARE_BYTES (64 * NRD_KIB) /* a committed batch up to this size is kept for the next one */
 #define RETRY_MS 1000              /* between background attempts while commits fail */
 
+/* How many rounds a thread commits before it hands the rest over: it has its own work to answer. */
+#define ROUNDS_OF_A_PRODUCER 64
+#define ROUNDS_OF_A_WORKER 4
+#define ROUNDS_OF_A_VERB 1
+
 struct NrdProducer {
     NrdPartition *partition; /* holds a reference to its topic */
     bool want_ranges;
+    gint n_refs; /* atomic */
     /* guarded by the partition's produce lock */
     GList link;
     NrdRecordBatch *pending;
@@ -153,20 +159,26 @@ static void round_end_locked(NrdPartition *partition, Round *round)
     }
     if (round->error < 0)
         arm_linger_locked(partition, RETRY_MS);
-    /* A waiter's own records were in the round, or it had none: then there is nothing that could have failed. */
-    for (guint i = 0; i < round->waiters->len; i++) {
-        NrdSyncWaiter *waiter = &g_array_index(round->waiters, NrdSyncWaiter, i);
-        if (round->error < 0 && !g_ptr_array_find(round->producers, waiter->producer, NULL))
-            waiter->producer = NULL;
-    }
 }
 
-/* Answers. No lock held; a producer may be gone after its waiter was called. */
+/* A waiter whose own records were not in the round had none: nothing of its own can have failed. */
+static bool concerns(const Round *round, const NrdSyncWaiter *waiter)
+{
+    return waiter->scope == NRD_SYNC_FILE || g_ptr_array_find(round->producers, waiter->producer, NULL);
+}
+
+static void answer(const NrdSyncWaiter *waiter, int error)
+{
+    waiter->done(waiter->user_data, error);
+    nrd_producer_unref(waiter->producer);
+}
+
+/* Answers. No lock held. */
 static void round_answer(Round *round)
 {
     for (guint i = 0; i < round->waiters->len; i++) {
-        NrdSyncWaiter *waiter = &g_array_index(round->waiters, NrdSyncWaiter, i);
-        waiter->done(waiter->user_data, waiter->producer ? round->error : 0);
+        const NrdSyncWaiter *waiter = &g_array_index(round->waiters, NrdSyncWaiter, i);
+        answer(waiter, concerns(round, waiter) ? round->error : 0);
     }
     g_ptr_array_unref(round->producers);
     g_ptr_array_unref(round->batches);
@@ -174,8 +186,8 @@ static void round_answer(Round *round)
     g_free(round->first);
 }
 
-/* One round, entered and left with the produce lock held. Returns its error. */
-static int run_round_locked(NrdPartition *partition)
+/* One round, entered and left with the produce lock held; each result goes to those it concerns. */
+static void run_round_locked(NrdPartition *partition)
 {
     Round round;
     round_begin_locked(partition, &round);
@@ -184,48 +196,74 @@ static int run_round_locked(NrdPartition *partition)
     pthread_mutex_lock(&partition->produce_lock);
     round_end_locked(partition, &round);
     pthread_mutex_unlock(&partition->produce_lock);
-    int error = round.error;
-    bool committed = error == 0 && round.batches->len > 0;
+    bool committed = round.error == 0 && round.batches->len > 0;
     round_answer(&round);
     if (committed)
         nrd_consume_wake(partition);
     pthread_mutex_lock(&partition->produce_lock);
-    return error;
 }
 
-/* The caller has the role: commits until nobody wants anything, then gives it up. Produce lock held, and released. */
-static void run_rounds_and_unlock(NrdPartition *partition)
+static bool wanted_locked(const NrdPartition *partition)
 {
-    while (partition->flush_wanted || partition->sync_waiters->len > 0)
-        (void)run_round_locked(partition); /* each result has gone to those it concerns */
+    return partition->flush_wanted || partition->sync_waiters->len > 0;
+}
+
+/* The caller has the role: commits until nobody wants anything, or it has done its share, or somebody waits for the role;
+ * then gives it up. What is left over is for who waits, or for a worker. Produce lock held, and released. */
+static void run_rounds_and_unlock(NrdPartition *partition, unsigned max_rounds)
+{
+    for (unsigned n = 0; wanted_locked(partition) && n < max_rounds && partition->n_entering == 0; n++)
+        run_round_locked(partition);
     partition->committing = false;
-    pthread_cond_signal(&partition->role_free);
+    pthread_cond_broadcast(&partition->role_free);
+    if (wanted_locked(partition) && partition->n_entering == 0)
+        nrd_timer_set(partition->topic->engine->timers, &partition->linger_timer, nrd_clock_mono_ms());
     pthread_mutex_unlock(&partition->produce_lock);
 }
 
 /* ---- the role, for who does not commit ---- */
 
-void nrd_produce_enter(NrdPartition *partition)
+static int closed_error(NrdPartition *partition)
+{
+    return atomic_load(&partition->topic->deleted) ? -EIDRM : -ENODEV;
+}
+
+int nrd_produce_enter(NrdPartition *partition)
 {
     pthread_mutex_lock(&partition->produce_lock);
-    while (partition->committing)
+    partition->n_entering++;
+    while (partition->committing && !atomic_load(&partition->closed))
         pthread_cond_wait(&partition->role_free, &partition->produce_lock);
-    partition->committing = true;
+    partition->n_entering--;
+    int rc = atomic_load(&partition->closed) ? closed_error(partition) : 0;
+    if (rc == 0)
+        partition->committing = true;
     pthread_mutex_unlock(&partition->produce_lock);
+    return rc;
 }
 
 void nrd_produce_leave(NrdPartition *partition)
 {
     pthread_mutex_lock(&partition->produce_lock);
-    run_rounds_and_unlock(partition);
+    run_rounds_and_unlock(partition, ROUNDS_OF_A_VERB);
+}
+
+void nrd_produce_shut(NrdPartition *partition)
+{
+    pthread_mutex_lock(&partition->produce_lock);
+    g_assert(partition->committing);
+    atomic_store(&partition->closed, true);
+    pthread_cond_broadcast(&partition->role_free);
+    pthread_mutex_unlock(&partition->produce_lock);
 }
 
 void nrd_produce_flush_all(NrdPartition *partition)
 {
-    nrd_produce_enter(partition);
+    if (nrd_produce_enter(partition) < 0)
+        return; /* closed: nothing can be committed */
     pthread_mutex_lock(&partition->produce_lock);
     partition->flush_wanted = true;
-    run_rounds_and_unlock(partition);
+    run_rounds_and_unlock(partition, ROUNDS_OF_A_VERB);
 }
 
 void nrd_produce_fail_waiters(NrdPartition *partition, int error)
@@ -236,16 +274,13 @@ void nrd_produce_fail_waiters(NrdPartition *partition, int error)
     GArray *waiters = partition->sync_waiters;
     partition->sync_waiters = g_array_new(FALSE, FALSE, sizeof(NrdSyncWaiter));
     pthread_mutex_unlock(&partition->produce_lock);
-    for (guint i = 0; i < waiters->len; i++) {
-        NrdSyncWaiter *waiter = &g_array_index(waiters, NrdSyncWaiter, i);
-        waiter->done(waiter->user_data, error);
-    }
+    for (guint i = 0; i < waiters->len; i++)
+        answer(&g_array_index(waiters, NrdSyncWaiter, i), error);
     g_array_unref(waiters);
 }
 
-static void on_linger(void *user_data)
+static void flush(NrdPartition *partition, unsigned max_rounds)
 {
-    NrdPartition *partition = user_data;
     pthread_mutex_lock(&partition->produce_lock);
     partition->linger_armed = false;
     partition->flush_wanted = true;
@@ -254,7 +289,12 @@ static void on_linger(void *user_data)
         return;
     }
     partition->committing = true;
-    run_rounds_and_unlock(partition);
+    run_rounds_and_unlock(partition, max_rounds);
+}
+
+static void on_linger(void *user_data)
+{
+    flush(user_data, ROUNDS_OF_A_WORKER);
 }
 
 /* ---- producers ---- */
@@ -269,6 +309,7 @@ int nrd_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer **r
     NrdProducer *producer = g_new0(NrdProducer, 1);
     producer->partition = partition;
     producer->want_ranges = want_ranges;
+    producer->n_refs = 1;
     producer->link.data = producer;
     producer->pending = nrd_record_batch_new();
     producer->ranges = want_ranges ? g_string_new(NULL) : NULL;
@@ -329,35 +370,33 @@ NrdUrgency nrd_producer_wrote(NrdProducer *producer)
     return urgency;
 }
 
-void nrd_producer_flush(NrdProducer *producer)
+void nrd_partition_flush(NrdPartition *partition)
 {
-    nrd_timer_clear(producer->partition->topic->engine->timers, &producer->partition->linger_timer);
-    on_linger(producer->partition);
+    nrd_timer_clear(partition->topic->engine->timers, &partition->linger_timer);
+    flush(partition, ROUNDS_OF_A_PRODUCER);
 }
 
-void nrd_producer_sync(NrdProducer *producer, NrdDoneFn done, void *user_data)
+void nrd_producer_sync(NrdProducer *producer, NrdSyncScope scope, NrdDoneFn done, void *user_data)
 {
     NrdPartition *partition = producer->partition;
+    NrdSyncWaiter waiter = { producer, scope, done, user_data };
+    pthread_mutex_lock(&partition->produce_lock);
+    /* A round that has this producer's records answers, whatever has become of the topic: only then are they its own
+     * again. Once closed nobody would come for the waiter. */
     int rc = nrd_partition_usable(partition);
-    if (rc < 0) {
+    if (rc < 0 && !producer->in_flight) {
+        pthread_mutex_unlock(&partition->produce_lock);
         done(user_data, rc);
         return;
     }
-    NrdSyncWaiter waiter = { producer, done, user_data };
-    pthread_mutex_lock(&partition->produce_lock);
-    if (atomic_load(&partition->closed)) {
-        /* Closed between the look above and here: nobody would come for the waiter any more. */
-        pthread_mutex_unlock(&partition->produce_lock);
-        done(user_data, atomic_load(&partition->topic->deleted) ? -EIDRM : -ENODEV);
-        return;
-    }
+    nrd_producer_ref(producer);
     g_array_append_val(partition->sync_waiters, waiter);
     if (partition->committing) {
         pthread_mutex_unlock(&partition->produce_lock);
         return;
     }
     partition->committing = true;
-    run_rounds_and_unlock(partition);
+    run_rounds_and_unlock(partition, ROUNDS_OF_A_PRODUCER);
 }
 
 size_t nrd_producer_read_ranges(NrdProducer *producer, char *buf, size_t size)
@@ -380,12 +419,17 @@ typedef struct Closing {
     void *user_data;
 } Closing;
 
-static void producer_free(NrdProducer *producer)
+NrdProducer *nrd_producer_ref(NrdProducer *producer)
 {
+    g_atomic_int_inc(&producer->n_refs);
+    return producer;
+}
+
+void nrd_producer_unref(NrdProducer *producer)
+{
+    if (!g_atomic_int_dec_and_test(&producer->n_refs))
+        return;
     NrdPartition *partition = producer->partition;
-    pthread_mutex_lock(&partition->produce_lock);
-    g_queue_unlink(&partition->producers, &producer->link);
-    pthread_mutex_unlock(&partition->produce_lock);
     nrd_record_batch_free(producer->pending);
     nrd_record_batch_free(producer->spare);
     if (producer->ranges)
@@ -402,7 +446,10 @@ static void on_closed(void *user_data, int error)
         nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(producer->partition),
                  "the last commit of a closed producer failed: %s; %u records dropped, as its close reported",
                  g_strerror(-error), producer->pending->n_records);
-    producer_free(producer);
+    pthread_mutex_lock(&producer->partition->produce_lock);
+    g_queue_unlink(&producer->partition->producers, &producer->link);
+    pthread_mutex_unlock(&producer->partition->produce_lock);
+    nrd_producer_unref(producer);
     if (closing->done)
         closing->done(closing->user_data, error);
     g_free(closing);
@@ -418,5 +465,5 @@ void nrd_producer_close(NrdProducer *producer, NrdDoneFn done, void *user_data)
     if (empty)
         on_closed(closing, 0);
     else
-        nrd_producer_sync(producer, on_closed, closing);
+        nrd_producer_sync(producer, NRD_SYNC_OWN, on_closed, closing);
 }

@@ -1,4 +1,4 @@
-/* A binary heap of deadlines under one lock, one thread that sleeps until the earliest, and a pool of two workers for
+/* A binary heap of deadlines under one lock, one thread that sleeps until the earliest, and a pool of workers for
  * callbacks that wait for the disk. A timer is queued at most once at a time on the workers: coming due again while it is
  * queued or runs is remembered (`again`). */
 #include "engine/timer.h"
@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <time.h>
 
-#define N_WORKERS 2
+#define N_WORKERS 4
 
 struct NrdTimers {
     pthread_mutex_t lock;

@@ -1,4 +1,4 @@
-/* One timer thread for the process, and two workers for timed work that waits for the disk.
+/* One timer thread for the process, and four workers for timed work that waits for the disk.
  *
  * A timer is embedded in its owner. While nothing is due the thread sleeps; with no timer set it sleeps for ever, so an
  * idle partition costs nothing. A callback runs with no lock held and may set or clear any timer, its own too.

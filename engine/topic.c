@@ -2,6 +2,7 @@
 #include "engine/engine_private.h"
 
 #include "engine/base/clock.h"
+#include "engine/io/io.h"
 #include "engine/meta/incarnation.h"
 
 #include <errno.h>
@@ -19,7 +20,6 @@ NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *rec
     topic->refs = 1;
     topic->engine = engine;
     topic->name = g_strdup(name);
-    topic->opened_ms = nrd_clock_wall_ms();
     topic->record = record;
     topic->fault = fault;
     if (record)
@@ -114,6 +114,26 @@ int nrd_topic_close(NrdTopic *topic, bool commit)
     return first_error;
 }
 
+int nrd_topic_open_error(NrdTopic *topic)
+{
+    for (guint i = 0; i < topic->partitions->len; i++) {
+        const NrdPartition *partition = topic->partitions->pdata[i];
+        if (partition->open_errno < 0)
+            return partition->open_errno;
+    }
+    return 0;
+}
+
+void nrd_topic_unmake(NrdTopic *topic)
+{
+    atomic_store(&topic->deleted, true);
+    (void)!nrd_topic_close(topic, false);
+    int rc = nrd_incarnation_purge(topic->engine->root_fd, topic->name, topic->id);
+    if (rc < 0)
+        nrd_diag(NRD_LEVEL_ERROR, place_of(topic), "its folder could not be removed: %s; the next start tries again",
+                 g_strerror(-rc));
+}
+
 void nrd_topic_interrupt(NrdTopic *topic)
 {
     for (uint32_t i = 0; i < nrd_topic_n_partitions(topic); i++)
@@ -172,6 +192,7 @@ static void bury(NrdTopic *topic)
 {
     nrd_topic_ref(topic);
     forget(topic);
+    nrd_topic_interrupt(topic); /* nobody waits for the closes */
     (void)!nrd_topic_close(topic, false);
     int rc = nrd_incarnation_purge(topic->engine->root_fd, topic->name, topic->id);
     if (rc < 0)
@@ -295,7 +316,10 @@ NrdPartition *nrd_topic_partition(NrdTopic *topic, uint32_t number)
 
 int64_t nrd_topic_created_ms(NrdTopic *topic)
 {
-    return topic->opened_ms;
+    pthread_mutex_lock(&topic->lock);
+    int64_t ms = topic->record ? topic->record->created_ms : 0;
+    pthread_mutex_unlock(&topic->lock);
+    return ms;
 }
 
 /* ---- changing the record ---- */
@@ -304,6 +328,10 @@ int64_t nrd_topic_created_ms(NrdTopic *topic)
 static int replace_record(NrdTopic *topic, NrdTopicRecord *next)
 {
     int rc = nrd_metastore_update(topic->engine->meta, next);
+    if (rc == -ENOENT || rc == -ESTALE) { /* a deletion was faster */
+        nrd_topic_record_free(next);
+        return -EIDRM;
+    }
     if (rc < 0) {
         nrd_diag(NRD_LEVEL_ERROR, place_of(topic), "the topic record could not be written: %s", g_strerror(-rc));
         nrd_topic_record_free(next);
@@ -347,13 +375,19 @@ void nrd_topic_get_attr(NrdTopic *topic, const char *path, uint32_t base_mode, N
     *ret_attr = attr;
 }
 
-int nrd_topic_set_attr(NrdTopic *topic, const char *path, const NrdAttr *attr)
+int nrd_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mode, int what, const NrdAttr *attr)
 {
     NrdTopicRecord *next = NULL;
+    NrdAttr now;
     pthread_mutex_lock(&topic->guard);
     int rc = copy_record(topic, &next);
     if (rc == 0) {
-        NrdFileAttr file_attr = { attr->uid, attr->gid, attr->mode };
+        nrd_topic_get_attr(topic, path, base_mode, &now); /* only changed under the guard */
+        NrdFileAttr file_attr = {
+            .uid = what & NRD_ATTR_UID ? attr->uid : now.uid,
+            .gid = what & NRD_ATTR_GID ? attr->gid : now.gid,
+            .mode = what & NRD_ATTR_MODE ? attr->mode : now.mode,
+        };
         if (path[0] == '\0')
             next->attr = file_attr;
         else
@@ -402,6 +436,19 @@ static int apply_lines(NrdTopic *topic, NrdTopicRecord *next, const char *text, 
     return rc;
 }
 
+/* What can fail for want of space or descriptors comes before the record is changed. Empty folders harm nobody. */
+static int make_partition_folders(NrdTopic *topic, const NrdTopicConfig *config)
+{
+    int rc = 0;
+    for (uint32_t number = topic->partitions->len; rc == 0 && number < (uint32_t)config->partitions; number++) {
+        g_autofree char *dir = g_strdup_printf("topics/%s/p%05u", topic->name, number);
+        rc = nrd_io_make_dir(topic->engine->root_fd, dir);
+    }
+    if (rc < 0)
+        nrd_diag(NRD_LEVEL_ERROR, place_of(topic), "folders for new partitions could not be made: %s", g_strerror(-rc));
+    return rc;
+}
+
 /* Brings what is in memory in line with the record. Topic guard held. */
 static void put_in_force(NrdTopic *topic)
 {
@@ -418,6 +465,8 @@ int nrd_topic_config_write(NrdTopic *topic, const char *text, size_t size)
     int rc = copy_record(topic, &next);
     if (rc == 0) {
         rc = apply_lines(topic, next, text, size);
+        if (rc == 0 && !topic->fault)
+            rc = make_partition_folders(topic, &next->config);
         if (rc == 0)
             rc = replace_record(topic, next);
         else

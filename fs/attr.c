@@ -109,15 +109,10 @@ static int set_owner_and_mode(NrdNode *node, const struct stat *wanted, int to_s
         g_free(path);
         return -EPERM;
     }
-    NrdAttr attr;
-    nrd_topic_get_attr(node->topic, path, node->info->mode & 07777, &attr);
-    if (to_set & FUSE_SET_ATTR_MODE)
-        attr.mode = wanted->st_mode & 07777;
-    if (to_set & FUSE_SET_ATTR_UID)
-        attr.uid = wanted->st_uid;
-    if (to_set & FUSE_SET_ATTR_GID)
-        attr.gid = wanted->st_gid;
-    int error = nrd_topic_set_attr(node->topic, path, &attr);
+    NrdAttr attr = { wanted->st_uid, wanted->st_gid, wanted->st_mode & 07777 };
+    int what = (to_set & FUSE_SET_ATTR_UID ? NRD_ATTR_UID : 0) | (to_set & FUSE_SET_ATTR_GID ? NRD_ATTR_GID : 0) |
+               (to_set & FUSE_SET_ATTR_MODE ? NRD_ATTR_MODE : 0);
+    int error = nrd_topic_set_attr(node->topic, path, node->info->mode & 07777, what, &attr);
     g_free(path);
     return error;
 }

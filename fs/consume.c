@@ -29,13 +29,6 @@ static void park(NrdHandle *handle, fuse_req_t req, size_t size, int flags, NrdP
     nrd_park_read(handle, req, size, wait_ms, timeout_error, done);
 }
 
-static GString *line_text(const NrdDelivery *delivery)
-{
-    GString *text = g_string_sized_new(delivery->payload_size + 2);
-    g_string_append_len(text, (const char *)delivery->payload, (gssize)delivery->payload_size);
-    return g_string_append_c(text, '\n');
-}
-
 static GString *jsonl_text(const NrdDelivery *delivery)
 {
     char receipt[NRD_RECEIPT_MAX];
@@ -62,7 +55,7 @@ static void hand_over(NrdHandle *handle, fuse_req_t req, size_t size, const NrdD
                       bool receipts)
 {
     NrdStream *stream = nrd_handle_stream(handle);
-    NrdLease lease = { delivery->offset, delivery->nonce };
+    NrdStreamLease lease = { delivery->offset, delivery->nonce };
     size_t n = MIN(size, text->len);
     char *piece = text->str;
     if (n < text->len) {
@@ -85,7 +78,7 @@ static void deliver_line(NrdHandle *handle, fuse_req_t req, size_t size, int err
     if (error < 0)
         nrd_reply_error(req, error);
     else
-        hand_over(handle, req, size, delivery, line_text(delivery), false);
+        hand_over(handle, req, size, delivery, nrd_stream_line(delivery), false);
 }
 
 static void deliver_jsonl(NrdHandle *handle, fuse_req_t req, size_t size, int error, const NrdDelivery *delivery)
@@ -170,9 +163,12 @@ static int finish_line(NrdHandle *handle)
     return error;
 }
 
-static void consume_flush(NrdHandle *handle, fuse_req_t req)
+/* A kept line ends here or at an fsync, not at every close: a forked child closes its copy of the descriptor in the
+ * middle of a line. What it says comes before the leases go back. */
+static void consume_release(NrdHandle *handle, bool last)
 {
-    nrd_reply_error(req, finish_line(handle));
+    (void)!finish_line(handle); /* nobody is there to be told; it was logged */
+    nrd_stream_release(handle, last);
 }
 
 static void consume_fsync(NrdHandle *handle, fuse_req_t req)
@@ -191,9 +187,8 @@ const NrdFileOps nrd_consume_ops = {
     .open = nrd_stream_open,
     .read = consume_read,
     .write = consume_write,
-    .flush = consume_flush,
     .fsync = consume_fsync,
-    .release = nrd_stream_release,
+    .release = consume_release,
     .destroy = nrd_stream_destroy,
     .poll = nrd_stream_poll,
     .watch = true,

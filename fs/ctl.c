@@ -71,6 +71,12 @@ static const char *why_failed(const NrdCtlCommand *command, int error)
     }
 }
 
+/* A number of partitions that is a growth is a setting, whose refusal the engine has told. */
+static bool told_by_engine(NrdHandle *handle, const NrdCtlCommand *command)
+{
+    return command->verb == NRD_CTL_PARTITIONS && command->number > nrd_topic_n_partitions(handle->topic);
+}
+
 static size_t line_length(const char *buf, size_t size)
 {
     const char *newline = memchr(buf, '\n', size);
@@ -104,9 +110,9 @@ static void ctl_write(NrdHandle *handle, fuse_req_t req, const char *buf, size_t
         error = parse(buf + pos, length, &command, &why);
         if (error == 0)
             error = run(handle, &command);
-        if (error < 0)
+        if (error < 0 && !told_by_engine(handle, &command))
             log_refusal(handle, buf + pos, length, why_failed(&command, error));
-        else
+        if (error == 0)
             pos = MIN(pos + length + 1, size);
     }
     if (error < 0 && pos == 0)

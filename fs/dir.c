@@ -182,9 +182,11 @@ static void fill_plus(Listing *listing, size_t i, const Entry *entry, struct fus
 
 void nrd_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
+    NrdFs *fs = nrd_req_fs(req);
     Listing *listing = (Listing *)(uintptr_t)fi->fh;
     char *buf = g_malloc(size);
     size_t used = 0;
+    GArray *looked_up = g_array_new(FALSE, FALSE, sizeof(uint64_t));
     for (size_t i = (size_t)off; off >= 0 && i < listing->entries->len; i++) {
         const Entry *entry = &g_array_index(listing->entries, Entry, i);
         struct fuse_entry_param param;
@@ -192,9 +194,15 @@ void nrd_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, 
         if (fuse_add_direntry_plus(req, NULL, 0, entry->name, NULL, 0) > size - used)
             break;
         fill_plus(listing, i, entry, &param);
+        if (param.ino != 0)
+            g_array_append_val(looked_up, param.ino);
         used += fuse_add_direntry_plus(req, buf + used, size - used, entry->name, &param, (off_t)i + 1);
     }
-    fuse_reply_buf(req, buf, used);
+    if (fuse_reply_buf(req, buf, used) < 0) { /* interrupted: the kernel counts none of the look-ups */
+        for (guint i = 0; i < looked_up->len; i++)
+            nrd_nodes_forget(fs->nodes, g_array_index(looked_up, uint64_t, i), 1);
+    }
+    g_array_unref(looked_up);
     g_free(buf);
 }
 

@@ -10,18 +10,11 @@ typedef struct Batch {
     NrdHandle *handle;
     size_t size;
     GString *text;
-    GArray *leases; /* of the records in text */
-    NrdLease begun; /* of a record of which text is the beginning; nonce 0: none */
+    GArray *leases;       /* of the records in text */
+    NrdStreamLease begun; /* of a record of which text is the beginning; nonce 0: none */
     bool full;
     int error; /* of the last take */
 } Batch;
-
-static GString *line_text(const NrdDelivery *delivery)
-{
-    GString *text = g_string_sized_new(delivery->payload_size + 2);
-    g_string_append_len(text, (const char *)delivery->payload, (gssize)delivery->payload_size);
-    return g_string_append_c(text, '\n');
-}
 
 /* A line that does not fit after others waits for the next read; one that would never fit is handed over in parts. */
 static void add(void *user_data, int error, const NrdDelivery *delivery)
@@ -30,7 +23,7 @@ static void add(void *user_data, int error, const NrdDelivery *delivery)
     batch->error = error;
     if (error < 0)
         return;
-    NrdLease lease = { delivery->offset, delivery->nonce };
+    NrdStreamLease lease = { delivery->offset, delivery->nonce };
     size_t room = batch->size - batch->text->len;
     if (delivery->payload_size + 1 <= room) {
         g_string_append_len(batch->text, (const char *)delivery->payload, (gssize)delivery->payload_size);
@@ -42,7 +35,7 @@ static void add(void *user_data, int error, const NrdDelivery *delivery)
     size_t n = batch->text->len > 0 ? 0 : room;
     if (n > 0)
         batch->begun = lease;
-    GString *text = line_text(delivery);
+    GString *text = nrd_stream_line(delivery);
     g_string_append_len(batch->text, text->str, (gssize)n);
     nrd_stream_hold_rest(nrd_handle_stream(batch->handle), lease, text, n);
 }
@@ -52,7 +45,7 @@ static void take_batch(Batch *batch)
     while (!batch->full && batch->error == 0 && batch->text->len < batch->size)
         nrd_partition_take_sure(batch->handle->partition, add, batch);
     for (guint i = 0; i < batch->leases->len; i++)
-        nrd_stream_hold(nrd_handle_stream(batch->handle), g_array_index(batch->leases, NrdLease, i));
+        nrd_stream_hold(nrd_handle_stream(batch->handle), g_array_index(batch->leases, NrdStreamLease, i));
 }
 
 static void reply_batch(Batch *batch, fuse_req_t req)
@@ -64,7 +57,7 @@ static void reply_batch(Batch *batch, fuse_req_t req)
     nrd_handle_ref(batch->handle);
     if (fuse_reply_buf(req, batch->text->str, batch->text->len) < 0) {
         for (guint i = 0; i < batch->leases->len; i++)
-            nrd_stream_give_back(batch->handle, g_array_index(batch->leases, NrdLease, i));
+            nrd_stream_give_back(batch->handle, g_array_index(batch->leases, NrdStreamLease, i));
         if (batch->begun.nonce != 0)
             nrd_stream_give_back(batch->handle, batch->begun);
     }
@@ -83,7 +76,7 @@ static void drain_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off
         return;
     Batch batch = { .handle = handle, .size = size };
     batch.text = g_string_new(NULL);
-    batch.leases = g_array_new(FALSE, FALSE, sizeof(NrdLease));
+    batch.leases = g_array_new(FALSE, FALSE, sizeof(NrdStreamLease));
     take_batch(&batch);
     reply_batch(&batch, req);
     g_string_free(batch.text, TRUE);

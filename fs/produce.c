@@ -184,7 +184,7 @@ static void sync_write(NrdHandle *handle, const WriteWait *template)
     Produce *produce = handle->state;
     WriteWait *wait = g_memdup2(template, sizeof *template);
     wait->handle = nrd_handle_ref(handle);
-    nrd_producer_sync(produce->producer, write_synced, wait);
+    nrd_producer_sync(produce->producer, NRD_SYNC_OWN, write_synced, wait);
 }
 
 static void produce_write(NrdHandle *handle, fuse_req_t req, const char *buf, size_t size, int flags)
@@ -210,7 +210,7 @@ static void produce_write(NrdHandle *handle, fuse_req_t req, const char *buf, si
     } else if (urgency == NRD_URGENCY_NOW) {
         nrd_handle_ref(handle); /* after the reply the handle may be closed */
         fuse_reply_write(req, wait.taken);
-        nrd_producer_flush(produce->producer);
+        nrd_partition_flush(handle->partition);
         nrd_handle_unref(handle);
     } else {
         fuse_reply_write(req, wait.taken);
@@ -240,20 +240,26 @@ static void part_synced(void *user_data, int error)
     g_free(part);
 }
 
-/* Syncs what a handle holds, as a part of wait. */
-static void sync_part(NrdHandle *handle, SyncWait *wait, bool ends)
+/* Syncs what a handle holds, as a part of wait. An fsync ends its records and is about the whole file. A handle that was
+ * closed meanwhile has handed its records to that close, and only counts the part off. */
+static void sync_part(NrdHandle *handle, SyncWait *wait, bool is_fsync)
 {
     Produce *produce = handle->state;
     SyncPart *part = g_new0(SyncPart, 1);
     part->wait = wait;
     part->handle = nrd_handle_ref(handle);
     g_mutex_lock(&handle->lock);
-    NrdProducer *producer = produce->producer;
-    if (ends)
+    NrdProducer *producer = produce->producer ? nrd_producer_ref(produce->producer) : NULL;
+    if (producer && is_fsync)
         nrd_framing_end(&produce->framing, add_record, producer);
     part->n_writes = produce->n_writes;
     g_mutex_unlock(&handle->lock);
-    nrd_producer_sync(producer, part_synced, part);
+    if (!producer) {
+        part_synced(part, 0);
+        return;
+    }
+    nrd_producer_sync(producer, is_fsync ? NRD_SYNC_FILE : NRD_SYNC_OWN, part_synced, part);
+    nrd_producer_unref(producer);
 }
 
 static void produce_flush(NrdHandle *handle, fuse_req_t req)

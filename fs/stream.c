@@ -5,12 +5,12 @@
 #include <poll.h>
 
 typedef struct Held {
-    NrdLease lease;
+    NrdStreamLease lease;
     bool delivered; /* all of it */
 } Held;
 
 typedef struct Rest {
-    NrdLease lease;
+    NrdStreamLease lease;
     GString *text;
     size_t pos;
 } Rest;
@@ -74,27 +74,27 @@ void nrd_stream_destroy(NrdHandle *handle)
     g_free(state);
 }
 
-static void hold_locked(NrdStream *stream, NrdLease lease, bool delivered)
+static void hold_locked(NrdStream *stream, NrdStreamLease lease, bool delivered)
 {
     Held *held = g_new(Held, 1);
     *held = (Held){ lease, delivered };
     g_hash_table_replace(stream->held, &held->lease.offset, held);
 }
 
-static Held *find_locked(NrdStream *stream, NrdLease lease)
+static Held *find_locked(NrdStream *stream, NrdStreamLease lease)
 {
     Held *held = g_hash_table_lookup(stream->held, &lease.offset);
     return held && held->lease.nonce == lease.nonce ? held : NULL;
 }
 
-void nrd_stream_hold(NrdStream *stream, NrdLease lease)
+void nrd_stream_hold(NrdStream *stream, NrdStreamLease lease)
 {
     g_mutex_lock(&stream->lock);
     hold_locked(stream, lease, true);
     g_mutex_unlock(&stream->lock);
 }
 
-void nrd_stream_hold_rest(NrdStream *stream, NrdLease lease, GString *text, size_t pos)
+void nrd_stream_hold_rest(NrdStream *stream, NrdStreamLease lease, GString *text, size_t pos)
 {
     Rest *rest = g_new(Rest, 1);
     *rest = (Rest){ lease, text, pos };
@@ -104,7 +104,7 @@ void nrd_stream_hold_rest(NrdStream *stream, NrdLease lease, GString *text, size
     g_mutex_unlock(&stream->lock);
 }
 
-static void drop_locked(NrdStream *stream, NrdLease lease)
+static void drop_locked(NrdStream *stream, NrdStreamLease lease)
 {
     if (find_locked(stream, lease))
         g_hash_table_remove(stream->held, &lease.offset);
@@ -118,13 +118,20 @@ static void drop_locked(NrdStream *stream, NrdLease lease)
     }
 }
 
-static void delivered_locked(NrdStream *stream, NrdLease lease, bool receipts)
+static void delivered_locked(NrdStream *stream, NrdStreamLease lease, bool receipts)
 {
     Held *held = find_locked(stream, lease);
     if (held)
         held->delivered = true;
     if (held && receipts)
         g_hash_table_remove(stream->held, &lease.offset);
+}
+
+GString *nrd_stream_line(const NrdDelivery *delivery)
+{
+    GString *text = g_string_sized_new(delivery->payload_size + 2);
+    g_string_append_len(text, (const char *)delivery->payload, (gssize)delivery->payload_size);
+    return g_string_append_c(text, '\n');
 }
 
 bool nrd_stream_reply_rest(NrdHandle *handle, fuse_req_t req, size_t size, bool receipts)
@@ -136,7 +143,7 @@ bool nrd_stream_reply_rest(NrdHandle *handle, fuse_req_t req, size_t size, bool 
         g_mutex_unlock(&stream->lock);
         return false;
     }
-    NrdLease lease = rest->lease;
+    NrdStreamLease lease = rest->lease;
     size_t n = MIN(size, rest->text->len - rest->pos);
     char *piece = g_memdup2(rest->text->str + rest->pos, n);
     rest->pos += n;
@@ -154,13 +161,13 @@ bool nrd_stream_reply_rest(NrdHandle *handle, fuse_req_t req, size_t size, bool 
 }
 
 /* The lease is given back whether it is still known here or not; one that has lapsed is nobody's loss. */
-static void nack(NrdPartition *partition, NrdLease lease)
+static void nack(NrdPartition *partition, NrdStreamLease lease)
 {
     int error = nrd_partition_settle(partition, NRD_VERB_NACK, lease.offset, lease.nonce);
     (void)error;
 }
 
-void nrd_stream_give_back(NrdHandle *handle, NrdLease lease)
+void nrd_stream_give_back(NrdHandle *handle, NrdStreamLease lease)
 {
     NrdStream *stream = nrd_handle_stream(handle);
     g_mutex_lock(&stream->lock);
@@ -171,14 +178,14 @@ void nrd_stream_give_back(NrdHandle *handle, NrdLease lease)
 
 static int by_offset(const void *a, const void *b)
 {
-    const NrdLease *x = a, *y = b;
+    const NrdStreamLease *x = a, *y = b;
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
 /* Leases in order of offset, so that the frontier moves with each ack. take: they are not held any more. */
 static GArray *list_held(NrdStream *stream, bool only_delivered, bool take)
 {
-    GArray *leases = g_array_new(FALSE, FALSE, sizeof(NrdLease));
+    GArray *leases = g_array_new(FALSE, FALSE, sizeof(NrdStreamLease));
     GHashTableIter iter;
     void *value;
     g_mutex_lock(&stream->lock);
@@ -208,14 +215,14 @@ void nrd_stream_release(NrdHandle *handle, bool last)
     if (stream) {
         GArray *leases = list_held(stream, false, true);
         for (guint i = 0; i < leases->len; i++)
-            nack(handle->partition, g_array_index(leases, NrdLease, i));
+            nack(handle->partition, g_array_index(leases, NrdStreamLease, i));
         g_array_unref(leases);
         unref(stream);
     }
     nrd_handle_unref(handle);
 }
 
-static void put_back(NrdStream *stream, NrdLease lease)
+static void put_back(NrdStream *stream, NrdStreamLease lease)
 {
     g_mutex_lock(&stream->lock);
     if (!g_hash_table_contains(stream->held, &lease.offset))
@@ -229,10 +236,15 @@ int nrd_stream_settle_delivered(NrdHandle *handle, NrdVerb verb)
     int first_error = 0;
     GArray *leases = list_held(stream, true, verb != NRD_VERB_EXTEND);
     for (guint i = 0; i < leases->len; i++) {
-        NrdLease lease = g_array_index(leases, NrdLease, i);
+        NrdStreamLease lease = g_array_index(leases, NrdStreamLease, i);
         int error = nrd_partition_settle(handle->partition, verb, lease.offset, lease.nonce);
         if (error == -EAGAIN)
             put_back(stream, lease);
+        if (error == -ESTALE && verb == NRD_VERB_EXTEND) {
+            g_mutex_lock(&stream->lock);
+            drop_locked(stream, lease);
+            g_mutex_unlock(&stream->lock);
+        }
         if (error < 0 && first_error == 0)
             first_error = error;
     }
@@ -245,7 +257,7 @@ int nrd_stream_settle_offset(NrdHandle *handle, NrdVerb verb, uint64_t offset)
     NrdStream *stream = nrd_handle_stream(handle);
     g_mutex_lock(&stream->lock);
     Held *held = g_hash_table_lookup(stream->held, &offset);
-    NrdLease lease = held ? held->lease : (NrdLease){ 0 };
+    NrdStreamLease lease = held ? held->lease : (NrdStreamLease){ 0 };
     g_mutex_unlock(&stream->lock);
     if (!held)
         return -ESTALE;

@@ -16,10 +16,10 @@ typedef struct NrdStreamHandle {
     NrdLines lines;    /* guarded by the handle's lock */
 } NrdStreamHandle;
 
-typedef struct NrdLease {
+typedef struct NrdStreamLease {
     uint64_t offset;
     uint64_t nonce;
-} NrdLease;
+} NrdStreamLease;
 
 /* Open, destroy, release and poll of a consuming file. */
 int nrd_stream_open(NrdHandle *handle);
@@ -36,14 +36,17 @@ static inline NrdStream *nrd_handle_stream(const NrdHandle *handle)
  * it counts as delivered; with receipts its lease is the reader's. false: there is none, nothing replied. */
 bool nrd_stream_reply_rest(NrdHandle *handle, fuse_req_t req, size_t size, bool receipts);
 
+/* The payload as a line; g_string_free. */
+GString *nrd_stream_line(const NrdDelivery *delivery);
+
 /* A record handed over whole. */
-void nrd_stream_hold(NrdStream *stream, NrdLease lease);
+void nrd_stream_hold(NrdStream *stream, NrdStreamLease lease);
 
 /* A record of which pos bytes are handed over; takes text. */
-void nrd_stream_hold_rest(NrdStream *stream, NrdLease lease, GString *text, size_t pos);
+void nrd_stream_hold_rest(NrdStream *stream, NrdStreamLease lease, GString *text, size_t pos);
 
 /* Gives a record back whose reader is gone. */
-void nrd_stream_give_back(NrdHandle *handle, NrdLease lease);
+void nrd_stream_give_back(NrdHandle *handle, NrdStreamLease lease);
 
 /* Settles everything fully delivered: 0, or the first error. What the full acked-ahead set refuses stays held. */
 int nrd_stream_settle_delivered(NrdHandle *handle, NrdVerb verb) NRD_MUST_CHECK;

@@ -188,6 +188,7 @@ static int run(Daemon *daemon, struct fuse_args *args)
     raise_file_limit();
     ignore_signal(SIGHUP);
     ignore_signal(SIGPIPE);
+    ignore_signal(SIGXFSZ); /* a file size limit is an error of the write (EFBIG), not the end */
     if (!options->foreground && !options->debug) {
         int rc = nrd_background_fork();
         if (rc < 0)

@@ -43,12 +43,12 @@ struct NrdLog {
 
 static inline uint64_t nrd_load(const uint64_t *value)
 {
-    return __atomic_load_n(value, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(value, __ATOMIC_SEQ_CST);
 }
 
 static inline void nrd_store(uint64_t *to, uint64_t value)
 {
-    __atomic_store_n(to, value, __ATOMIC_RELEASE);
+    __atomic_store_n(to, value, __ATOMIC_SEQ_CST);
 }
 
 static inline bool nrd_log_is_closed(const NrdLog *log)

@@ -4,6 +4,7 @@
  *   version=1
  *   name=<the file's name without .topic>
  *   incarnation=<16 lower-case hex digits>
+ *   created=<Unix milliseconds>
  *   uid=, gid=, mode= (octal), umask= (octal)
  *   parent=<topic>                 only on a fan-out child
  *   children=<topic>;<topic>;...   only on a parent
@@ -20,6 +21,7 @@
  * version that a reader of this one must not take for its own changes `version`. */
 #include "engine/meta/topic_record.h"
 
+#include "engine/base/clock.h"
 #include "engine/base/crc32c.h"
 #include "engine/base/random.h"
 
@@ -60,6 +62,7 @@ NrdTopicRecord *nrd_topic_record_new(const char *name)
 {
     NrdTopicRecord *record = record_alloc(name);
     g_snprintf(record->id, sizeof record->id, "%016" G_GINT64_MODIFIER "x", nrd_random_u64());
+    record->created_ms = nrd_clock_wall_ms();
     record->attr.mode = 0755;
     record->umask = 022;
     return record;
@@ -69,6 +72,7 @@ NrdTopicRecord *nrd_topic_record_copy(const NrdTopicRecord *record)
 {
     NrdTopicRecord *copy = record_alloc(record->name);
     memcpy(copy->id, record->id, sizeof copy->id);
+    copy->created_ms = record->created_ms;
     copy->config = record->config;
     copy->attr = record->attr;
     copy->umask = record->umask;
@@ -119,6 +123,7 @@ char *nrd_topic_record_encode(const NrdTopicRecord *record, size_t *ret_size)
     g_key_file_set_integer(file, "topic", "version", RECORD_VERSION);
     g_key_file_set_string(file, "topic", "name", record->name);
     g_key_file_set_string(file, "topic", "incarnation", record->id);
+    g_key_file_set_int64(file, "topic", "created", record->created_ms);
     g_key_file_set_uint64(file, "topic", "uid", record->attr.uid);
     g_key_file_set_uint64(file, "topic", "gid", record->attr.gid);
     set_octal(file, "mode", record->attr.mode);
@@ -187,6 +192,7 @@ static bool read_topic_group(GKeyFile *file, NrdTopicRecord *record)
     if (!name || strcmp(name, record->name) != 0 || !id || !nrd_incarnation_valid(id))
         return false;
     g_strlcpy(record->id, id, sizeof record->id);
+    record->created_ms = g_key_file_get_int64(file, "topic", "created", NULL); /* missing: 0 */
     record->parent = g_key_file_get_string(file, "topic", "parent", NULL);
     g_auto(GStrv) children = g_key_file_get_string_list(file, "topic", "children", NULL, NULL);
     for (guint i = 0; children && children[i]; i++)

@@ -23,6 +23,7 @@ typedef struct NrdFileAttr {
 typedef struct NrdTopicRecord {
     char *name;
     char id[NRD_INCARNATION_DIGITS + 1]; /* incarnation, lower-case hex */
+    int64_t created_ms;                  /* Unix milliseconds; 0: unknown */
     NrdTopicConfig config;
     NrdFileAttr attr;       /* of the topic folder */
     uint32_t umask;         /* of who created it; files take their defaults from it */

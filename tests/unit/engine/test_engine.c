@@ -86,7 +86,7 @@ static void store_error(void *user_data, int error)
 static int sync_now(NrdProducer *producer)
 {
     int error = 1;
-    nrd_producer_sync(producer, store_error, &error);
+    nrd_producer_sync(producer, NRD_SYNC_OWN, store_error, &error);
     g_assert_cmpint(error, !=, 1); /* alone, the commit runs on this thread */
     return error;
 }
@@ -354,7 +354,7 @@ static void *write_many(void *user_data)
         g_mutex_init(&done.lock);
         g_cond_init(&done.cond);
         nrd_producer_add(producer, NULL, 0, text, (size_t)n);
-        nrd_producer_sync(producer, on_done, &done);
+        nrd_producer_sync(producer, NRD_SYNC_OWN, on_done, &done);
         g_mutex_lock(&done.lock);
         while (!done.called)
             g_cond_wait(&done.cond, &done.lock);
