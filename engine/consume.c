@@ -199,11 +199,6 @@ static void give_back(NrdPartition *partition, NrdLease lease)
     pthread_mutex_unlock(&partition->queue_lock);
 }
 
-static int closed_error(NrdPartition *partition)
-{
-    return atomic_load(&partition->topic->deleted) ? -EIDRM : -ENODEV;
-}
-
 /* Reads the leased record and calls back; passes over what can never be read. Returns false when the waiter is in the
  * line again instead. No lock held. */
 static bool serve(NrdPartition *partition, NrdWaiter *waiter, NrdLease lease)
@@ -222,7 +217,7 @@ static bool serve(NrdPartition *partition, NrdWaiter *waiter, NrdLease lease)
             skip_lost(partition, lease, next_offset);
         } else if (rc != -ENOENT) { /* -ENOENT: retention was faster; the next take starts at the new oldest */
             give_back(partition, lease);
-            waiter->deliver(waiter->user_data, rc == -ESHUTDOWN ? closed_error(partition) : rc, NULL);
+            waiter->deliver(waiter->user_data, rc == -ESHUTDOWN ? nrd_partition_closed_error(partition) : rc, NULL);
             nrd_consume_wake(partition); /* somebody may have joined the line while the record was leased */
             return true;
         }

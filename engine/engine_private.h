@@ -27,6 +27,7 @@
 #include "engine/queue/queue.h"
 #include "engine/timer.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -157,6 +158,14 @@ void nrd_partition_configure(NrdPartition *partition, const NrdTopicConfig *conf
 /* 0; -EIDRM when the topic is deleted, -ENODEV when the engine is stopping and the log closed, -EIO when the partition
  * could not be opened. Never blocks. */
 int nrd_partition_usable(NrdPartition *partition) NRD_MUST_CHECK;
+
+/* What a closed partition answers: its topic was deleted, the engine stops, or the topic went out of service. */
+static inline int nrd_partition_closed_error(const NrdPartition *partition)
+{
+    if (atomic_load(&partition->topic->deleted))
+        return -EIDRM;
+    return atomic_load(&partition->topic->engine->stopping) ? -ENODEV : -EIO;
+}
 
 static inline NrdPlace nrd_partition_place(const NrdPartition *partition)
 {

@@ -122,7 +122,7 @@ int nrd_offsets_open(NrdPartition *partition, uint64_t hwm)
     NrdFrontier state = { 0, g_array_new(FALSE, FALSE, sizeof(uint64_t)) };
     NrdOffsetStore *store = NULL;
     int rc = nrd_offset_store_open(partition->topic->engine->root_fd, partition->dir, partition->topic->name,
-                                   partition->number, &state, &store);
+                                   partition->number, hwm, &state, &store);
     if (rc == 0) {
         pthread_mutex_lock(&partition->offset_lock);
         partition->offsets = store;

@@ -121,10 +121,8 @@ void nrd_partition_configure(NrdPartition *partition, const NrdTopicConfig *conf
 
 int nrd_partition_usable(NrdPartition *partition)
 {
-    if (atomic_load(&partition->topic->deleted))
-        return -EIDRM;
-    if (atomic_load(&partition->closed))
-        return -ENODEV;
+    if (atomic_load(&partition->topic->deleted) || atomic_load(&partition->closed))
+        return nrd_partition_closed_error(partition);
     return atomic_load(&partition->log) ? 0 : -EIO;
 }
 
@@ -260,7 +258,7 @@ static int reader_error(NrdPartition *partition, int rc)
 {
     if (rc != -ESHUTDOWN)
         return rc;
-    return atomic_load(&partition->topic->deleted) ? -EIDRM : -ENODEV;
+    return nrd_partition_closed_error(partition);
 }
 
 int nrd_reader_open(NrdPartition *partition, NrdReader **ret_reader)

@@ -98,7 +98,7 @@ static void round_commit(NrdPartition *partition, Round *round)
         round->error = nrd_log_commit(atomic_load(&partition->log), (NrdRecordBatch *const *)round->batches->pdata,
                                       round->batches->len, round->first);
     if (round->error == -ESHUTDOWN)
-        round->error = atomic_load(&partition->topic->deleted) ? -EIDRM : -ENODEV;
+        round->error = nrd_partition_closed_error(partition);
 }
 
 static void keep_spare_locked(NrdProducer *producer, NrdRecordBatch *batch)
@@ -223,11 +223,6 @@ static void run_rounds_and_unlock(NrdPartition *partition, unsigned max_rounds)
 
 /* ---- the role, for who does not commit ---- */
 
-static int closed_error(NrdPartition *partition)
-{
-    return atomic_load(&partition->topic->deleted) ? -EIDRM : -ENODEV;
-}
-
 int nrd_produce_enter(NrdPartition *partition)
 {
     pthread_mutex_lock(&partition->produce_lock);
@@ -235,7 +230,7 @@ int nrd_produce_enter(NrdPartition *partition)
     while (partition->committing && !atomic_load(&partition->closed))
         pthread_cond_wait(&partition->role_free, &partition->produce_lock);
     partition->n_entering--;
-    int rc = atomic_load(&partition->closed) ? closed_error(partition) : 0;
+    int rc = atomic_load(&partition->closed) ? nrd_partition_closed_error(partition) : 0;
     if (rc == 0)
         partition->committing = true;
     pthread_mutex_unlock(&partition->produce_lock);

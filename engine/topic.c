@@ -204,6 +204,21 @@ static void bury(NrdTopic *topic)
     nrd_topic_unref(topic);
 }
 
+/* A record that is neither there nor gone takes its topic out of service. Engine admin held. */
+static int remove_record(NrdTopic *topic)
+{
+    NrdMetastore *meta = topic->engine->meta;
+    NrdTopicRecord *record = NULL;
+    g_autofree char *why = NULL;
+    int rc = nrd_metastore_remove(meta, topic->name, topic->id);
+    if (rc < 0 && nrd_metastore_get(meta, topic->name, &record, &why) == -EIO) {
+        set_fault(topic, why);
+        (void)!nrd_topic_close(topic, false);
+    }
+    nrd_topic_record_free(record);
+    return rc;
+}
+
 static int remove_admin_held(NrdTopic *topic)
 {
     if (nrd_topic_deleted(topic))
@@ -217,7 +232,7 @@ static int remove_admin_held(NrdTopic *topic)
     if (rc < 0)
         return rc;
     /* Nobody can produce any more; somebody may have, between the look above and the mark. */
-    rc = retains_records(topic) ? -ENOTEMPTY : nrd_metastore_remove(topic->engine->meta, topic->name, topic->id);
+    rc = retains_records(topic) ? -ENOTEMPTY : remove_record(topic);
     if (rc < 0) {
         atomic_store(&topic->deleted, false);
         return rc;
@@ -245,7 +260,7 @@ int nrd_topic_delete(NrdTopic *topic, const char *id)
     if (topic->id[0] == '\0' || strcmp(id, topic->id) != 0)
         return -EINVAL;
     pthread_mutex_lock(&engine->admin);
-    int rc = nrd_topic_deleted(topic) ? -EIDRM : nrd_metastore_remove(engine->meta, topic->name, topic->id);
+    int rc = nrd_topic_deleted(topic) ? -EIDRM : remove_record(topic);
     if (rc == 0) {
         atomic_store(&topic->deleted, true);
         bury(topic);

@@ -111,6 +111,8 @@ static int settle(NrdHandle *handle, const char *line, size_t size, NrdPlace *pl
         uint64_t offset;
         if (!nrd_word_match(line, size, words[i], &rest, &rest_size))
             continue;
+        if (verbs[i] == NRD_VERB_ACK && !handle->may_settle)
+            return -EACCES;
         if (size == strlen(words[i]))
             return nrd_stream_settle_delivered(handle, verbs[i]);
         if (nrd_number_parse(rest, rest_size, INT64_MAX, &offset) < 0)
@@ -174,6 +176,10 @@ static void consume_release(NrdHandle *handle, bool last)
 static void consume_fsync(NrdHandle *handle, fuse_req_t req)
 {
     int error = finish_line(handle);
+    if (!handle->may_settle) {
+        nrd_reply_error(req, -EACCES);
+        return;
+    }
     int settled = nrd_stream_settle_delivered(handle, NRD_VERB_ACK);
     nrd_stream_reply_synced(handle, req, error < 0 ? error : settled);
 }

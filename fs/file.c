@@ -26,12 +26,18 @@ void nrd_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     NrdNode *node = nrd_nodes_get(fs->nodes, ino);
     NrdHandle *handle;
     int error = check_open(node, fi->flags);
+    bool may_settle = error == 0 && node->info->stream && nrd_may_settle(req, node);
+    if (error == 0 && node->info->kind == NRD_KIND_DRAIN && !may_settle)
+        error = -EACCES; /* to read it is to settle */
     if (error == 0)
         error = nrd_handle_open(fs, node, fi->flags, &handle);
-    if (error == 0)
+    if (error == 0) {
+        handle->may_settle = may_settle;
         nrd_reply_open(req, handle);
-    else /* a deleted topic's name is stale: the kernel then asks for it again */
-        nrd_reply_error(req, error == -EIDRM ? -ESTALE : error);
+        return;
+    }
+    /* A deleted topic's name is stale: the kernel then asks for it again. */
+    nrd_reply_error(req, error == -EIDRM ? -ESTALE : error);
 }
 
 static int check_alive(const NrdHandle *handle)

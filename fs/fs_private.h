@@ -128,10 +128,11 @@ struct NrdHandle {
     NrdTopic *topic;
     NrdPartition *partition;
     const NrdFileOps *ops;
-    int flags;     /* of the OPEN */
-    NrdPoll *poll; /* see poll.c */
-    gint n_refs;   /* atomic */
-    GMutex lock;   /* guards state, as its file's module says */
+    int flags;       /* of the OPEN */
+    NrdPoll *poll;   /* see poll.c */
+    bool may_settle; /* of a consuming file: who opened it may write `ack` */
+    gint n_refs;     /* atomic */
+    GMutex lock;     /* guards state, as its file's module says */
     void *state;
 };
 
@@ -161,6 +162,11 @@ NrdPlace nrd_node_place(const NrdNode *node);
 
 /* open_reply.c */
 void nrd_reply_open(fuse_req_t req, NrdHandle *handle);
+
+/* access.c: whether the caller has write permission on a file of the topic (a path as in nrd_topic_get_attr), and on the
+ * `ack` of the node's partition. */
+bool nrd_may_write(fuse_req_t req, NrdTopic *topic, const char *path);
+bool nrd_may_settle(fuse_req_t req, const NrdNode *node);
 
 /* attr.c */
 void nrd_node_stat(NrdNode *node, struct stat *ret_st);

@@ -164,7 +164,10 @@ static int set_value(NrdNode *node, const char *full_name, const char *value, si
 void nrd_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
 {
     NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
-    nrd_reply_error(req, node ? set_value(node, name, value, size, flags) : -ESTALE);
+    if (node && node->topic && !nrd_may_write(req, node->topic, "config"))
+        nrd_reply_error(req, -EACCES); /* a setting by another name */
+    else
+        nrd_reply_error(req, node ? set_value(node, name, value, size, flags) : -ESTALE);
 }
 
 void nrd_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)

@@ -131,8 +131,8 @@ static int start_session(Daemon *daemon, struct fuse_args *args)
 static int run_loop(Daemon *daemon)
 {
     struct fuse_loop_config *config = fuse_loop_cfg_create();
-    fuse_loop_cfg_set_max_threads(config, MAX_THREADS);
-    fuse_loop_cfg_set_clone_fd(config, 0);
+    fuse_loop_cfg_set_max_threads(config, daemon->options.max_threads > 0 ? daemon->options.max_threads : MAX_THREADS);
+    fuse_loop_cfg_set_clone_fd(config, (unsigned)daemon->options.clone_fd);
     int rc = fuse_session_loop_mt(daemon->session, config); /* a signal's number, or a negative error */
     fuse_loop_cfg_destroy(config);
     if (rc < 0)

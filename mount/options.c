@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { KEY_IGNORED };
+enum { KEY_IGNORED, KEY_REFUSED };
 
 #define OPT(template, field, value)                                                                                    \
     {                                                                                                                  \
@@ -29,6 +29,8 @@ static const struct fuse_opt specs[] = {
     OPT("-d", debug, 1),
     OPT("debug", debug, 1),
     OPT("nonempty", nonempty, 1),
+    OPT("max_threads=%u", max_threads, 0),
+    OPT("clone_fd", clone_fd, 1),
     OPT("uid=%s", uid, 0),
     OPT("gid=%s", gid, 0),
     OPT("umask=%s", umask, 0),
@@ -38,6 +40,11 @@ static const struct fuse_opt specs[] = {
     OPT("log_level=%s", log_level, 0),
     FUSE_OPT_KEY("default_permissions", KEY_IGNORED), /* always on */
     FUSE_OPT_KEY("rw", KEY_IGNORED),
+    FUSE_OPT_KEY("defaults", KEY_IGNORED), /* of an fstab line */
+    FUSE_OPT_KEY("nofail", KEY_IGNORED),
+    FUSE_OPT_KEY("_netdev", KEY_IGNORED),
+    FUSE_OPT_KEY("max_idle_threads=", KEY_IGNORED), /* libfuse has given it up */
+    FUSE_OPT_KEY("max_read=", KEY_REFUSED),
     FUSE_OPT_END,
 };
 
@@ -46,6 +53,10 @@ static int on_argument(void *data, const char *arg, int key, struct fuse_args *o
     NrdMountOptions *options = data;
     if (key == KEY_IGNORED)
         return 0;
+    if (key == KEY_REFUSED) {
+        fprintf(stderr, "naradfs: option %s is not supported\n", arg);
+        return -1;
+    }
     if (key == FUSE_OPT_KEY_OPT) {
         if (g_str_equal(arg, "ro"))
             options->read_only = true; /* and the kernel's too: it stays */

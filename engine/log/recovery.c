@@ -143,13 +143,24 @@ int nrd_log_adopt_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
     return 0;
 }
 
+/* A clean hwm tells more than the records do: somebody cut or lost the file's end. The records are gone whatever we do;
+ * it must not pass in silence (seed: min(file, tail)). */
+static void report_lost(NrdLog *log, uint64_t tail, uint64_t committed)
+{
+    nrd_counter_add(NRD_COUNTER_CORRUPT_FRAMES, 1);
+    nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, (int64_t)tail),
+             "%s/hwm says that offsets below %" PRIu64 " were committed, but the records end at %" PRIu64
+             ": what is between is lost, or hwm is damaged",
+             log->home.dir, committed, tail);
+}
+
 /* Cuts what is behind the last good frame. */
 static int cut_tail(NrdLog *log, NrdSegment *active, int fd, const NrdIndexEnd *end, uint64_t size_bytes)
 {
     nrd_counter_add(NRD_COUNTER_TORN_TAILS, 1);
     nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, (int64_t)end->offset),
-             "torn tail of %" PRIu64 " bytes in segment %020" PRIu64 ": %s", size_bytes - end->pos,
-             nrd_segment_base(active), log->home.read_only ? "hidden" : "cut; it was never acknowledged");
+             "torn tail of %" PRIu64 " bytes in segment %020" PRIu64 " %s", size_bytes - end->pos,
+             nrd_segment_base(active), log->home.read_only ? "hidden" : "cut");
     if (log->home.read_only)
         return 0;
     int r = nrd_io->ftruncate(fd, (int64_t)end->pos);
@@ -174,6 +185,8 @@ static int settle_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
         nrd_index_add_gap(index, size_bytes, hwm);
         log->roll_needed = true;
     }
+    if (file->clean && file->value > hwm)
+        report_lost(log, hwm, file->value);
     if (tail->torn && !rotten) {
         int r = cut_tail(log, active, fd, &index->end, size_bytes);
         if (r < 0) {
@@ -243,6 +256,8 @@ int nrd_log_recover(NrdLog *log)
             g_free(path);
         }
         nrd_store(&log->oldest, nrd_segment_base(segments->pdata[0]));
+    } else if (r == 0 && file.clean && file.value > 0) {
+        report_lost(log, 0, file.value);
     }
     if (r == 0) {
         nrd_segment_list_unref(log->list);

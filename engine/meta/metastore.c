@@ -158,7 +158,7 @@ int nrd_metastore_get(NrdMetastore *store, const char *name, NrdTopicRecord **re
 }
 
 /* Makes the file hold the record in memory again, after a change of it failed. Lock held. */
-static void put_back_locked(NrdMetastore *store, const char *name)
+static int put_back_locked(NrdMetastore *store, const char *name)
 {
     const Entry *entry = g_hash_table_lookup(store->entries, name);
     g_autofree char *path = record_path(name);
@@ -167,12 +167,23 @@ static void put_back_locked(NrdMetastore *store, const char *name)
     g_autofree char *text = nrd_topic_record_encode(entry->record, &size);
     int rc = nrd_io_read_file(store->root_fd, path, RECORD_MAX_BYTES, &bytes);
     if (rc == 0 && g_bytes_get_size(bytes) == size && memcmp(g_bytes_get_data(bytes, NULL), text, size) == 0)
-        return;
+        return 0;
     rc = nrd_io_replace_file(store->root_fd, path, text, size);
     if (rc < 0)
         nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ name, NRD_NO_PARTITION, NRD_NO_OFFSET },
                  "a change of %s failed and could not be taken back durably: %s; the next start may find it made", path,
                  g_strerror(-rc));
+    return rc;
+}
+
+/* The record may be gone from the disk: then nothing of the topic may be acknowledged any more. Lock held. */
+static void condemn_locked(NrdMetastore *store, const char *name)
+{
+    Entry *entry = g_hash_table_lookup(store->entries, name);
+    g_clear_pointer(&entry->record, nrd_topic_record_free);
+    entry->why = g_strdup_printf("meta/%s.topic could neither be removed nor put back; restart the daemon when the "
+                                 "disk is well",
+                                 name);
 }
 
 /* Writes the record and takes it into memory. Lock held. */
@@ -223,7 +234,7 @@ int nrd_metastore_update(NrdMetastore *store, const NrdTopicRecord *record)
     if (rc == 0) {
         rc = put_locked(store, record);
         if (rc < 0)
-            put_back_locked(store, record->name);
+            (void)!put_back_locked(store, record->name); /* either is whole, and it has said so */
     }
     pthread_mutex_unlock(&store->lock);
     return rc;
@@ -237,8 +248,8 @@ int nrd_metastore_remove(NrdMetastore *store, const char *name, const char *id)
     if (rc == 0) {
         /* Unlinked but not synced, a crash could bring it back under a folder that is purged by then. */
         rc = nrd_io_unlink(store->root_fd, path);
-        if (rc < 0)
-            put_back_locked(store, name);
+        if (rc < 0 && put_back_locked(store, name) < 0)
+            condemn_locked(store, name);
     }
     if (rc == 0)
         g_hash_table_remove(store->entries, name);

@@ -84,7 +84,7 @@ static int read_optional(NrdOffsetStore *store, const char *path, GBytes **ret_b
     return rc;
 }
 
-static int read_offset(NrdOffsetStore *store)
+static int read_offset(NrdOffsetStore *store, uint64_t hwm)
 {
     g_autoptr(GBytes) bytes = NULL;
     int rc = read_optional(store, store->offset_path, &bytes);
@@ -99,8 +99,9 @@ static int read_offset(NrdOffsetStore *store)
     }
     store->offset_whole = true;
     uint64_t value = nrd_get_be64(data);
-    if (value >= NRD_AHEAD_FRONTIER_MAX)
-        nrd_diag(NRD_LEVEL_WARNING, place(store), "%s holds %" G_GUINT64_FORMAT ", which is no offset; not using it",
+    if (value >= NRD_AHEAD_FRONTIER_MAX || value >= hwm)
+        nrd_diag(NRD_LEVEL_WARNING, place(store),
+                 "%s holds %" G_GUINT64_FORMAT ", which is no offset below the high watermark; not using it",
                  store->offset_path, value);
     else
         store->offset_frontier = value + 1;
@@ -198,13 +199,13 @@ static NrdOffsetStore *new_store(int root_fd, const char *dir, const char *topic
     return store;
 }
 
-int nrd_offset_store_open(int root_fd, const char *dir, const char *topic, uint32_t partition, NrdFrontier *ret_state,
-                          NrdOffsetStore **ret_store)
+int nrd_offset_store_open(int root_fd, const char *dir, const char *topic, uint32_t partition, uint64_t hwm,
+                          NrdFrontier *ret_state, NrdOffsetStore **ret_store)
 {
     g_autoptr(GArray) ahead = g_array_new(FALSE, FALSE, sizeof(uint64_t));
     NrdFrontier state = { .frontier = 0, .ahead = ahead };
     NrdOffsetStore *store = new_store(root_fd, dir, topic, partition);
-    int rc = read_offset(store);
+    int rc = read_offset(store, hwm);
     if (rc == 0)
         rc = read_ahead(store, &state);
     if (rc < 0) {

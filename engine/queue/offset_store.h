@@ -18,10 +18,11 @@
 typedef struct NrdOffsetStore NrdOffsetStore;
 
 /* Reads both files of folder dir beneath root_fd (borrowed; dir is copied) into *ret_state. Missing, empty, odd-sized
- * or damaged files are no error (a line in the log, the other file counts); -EIO and the like are. topic (copied) and
- * partition are for messages. */
-int nrd_offset_store_open(int root_fd, const char *dir, const char *topic, uint32_t partition, NrdFrontier *ret_state,
-                          NrdOffsetStore **ret_store) NRD_MUST_CHECK;
+ * or damaged files are no error (a line in the log, the other file counts); -EIO and the like are. A consumer.offset
+ * above the high watermark hwm is damage too: it has no checksum, and taking it would skip what nobody settled. topic
+ * (copied) and partition are for messages. */
+int nrd_offset_store_open(int root_fd, const char *dir, const char *topic, uint32_t partition, uint64_t hwm,
+                          NrdFrontier *ret_state, NrdOffsetStore **ret_store) NRD_MUST_CHECK;
 
 /* Closes without writing; takes NULL. */
 void nrd_offset_store_free(NrdOffsetStore *store);

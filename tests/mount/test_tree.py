@@ -588,6 +588,15 @@ def test_other_users(mounts):
     os.chmod(part + "/produce", 0o666)
     os.chmod(part + "/drain", 0o644)
     assert as_nobody(m.mnt, f"echo y > {here}/produce") == (0, "")
+    assert as_nobody(m.mnt, f"cat {here}/drain")[0] != 0  # reading it settles, which `ack` does not allow
+    os.chmod(part + "/consume", 0o644)
+    script = f"exec 3< {here}/consume; read line <&3; echo $line; sync /dev/fd/3"
+    assert as_nobody(m.mnt, script)[0] != 0
+    assert (number(part, "frontier"), number(part, "lag")) == (0, 2)
+    os.chmod(m.topic("t"), 0o777)  # nor does the folder allow what `config` does not
+    assert as_nobody(m.mnt, "setfattr -n user.narad.linger_ms -v 1 topics/t")[0] != 0
+    os.chmod(part + "/ack", 0o666)
+    os.chmod(m.topic("t"), 0o755)
     assert as_nobody(m.mnt, f"cat {here}/drain") == (0, "x\ny\n")
     os.chmod(m.topic("t"), 0o700)
     assert as_nobody(m.mnt, f"cat {here}/log")[0] != 0

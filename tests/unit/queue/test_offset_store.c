@@ -85,11 +85,13 @@ static void assert_offset(uint64_t frontier)
     assert_file(OFFSET, bytes, sizeof bytes);
 }
 
+static uint64_t hwm = UINT64_MAX;
+
 /* A new process: whatever was in memory is gone. */
 static int reopen(void)
 {
     close_store();
-    return nrd_offset_store_open(root_fd, DIR, "orders", 0, &state, &store);
+    return nrd_offset_store_open(root_fd, DIR, "orders", 0, hwm, &state, &store);
 }
 
 static void reopen_well(void)
