@@ -147,7 +147,7 @@ void nrd_offsets_touch_locked(NrdPartition *partition)
 int nrd_offsets_sync(NrdPartition *partition, bool level)
 {
     pthread_mutex_lock(&partition->offset_lock);
-    int rc = partition->offsets ? 0 : -EIO;
+    int rc = partition->offsets ? 0 : nrd_partition_closed_error(partition);
     if (rc == 0)
         rc = tick_locked(partition);
     if (rc == 0)
