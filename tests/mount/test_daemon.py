@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -407,3 +408,20 @@ def test_an_ordinary_user_mounts():
         os.chmod("/dev/fuse", device_mode)
         subprocess.run(["umount", "-l", base + "/mnt"], stderr=subprocess.DEVNULL, check=False)
         shutil.rmtree(base, ignore_errors=True)
+
+
+def test_stop_without_a_descriptor_left(m):
+    part = m.make("t")
+    produce(part, "one")
+    _, hard = resource.prlimit(m.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(m.process.pid, resource.RLIMIT_NOFILE, (4, hard))
+    m.process.send_signal(signal.SIGTERM)
+    assert m.process.wait(20) in (0, 1), m.stderr()  # what needs a descriptor fails with a sentence; nothing aborts
+    wait_for(lambda: mountinfo(m.mnt) is None, "the unmount")
+
+
+@pytest.mark.parametrize("option", ["max_read=4096", "nonsense", "umask=9", "log_level=loud", "codec=lz4"])
+def test_options_that_will_not_do(mounts, option):
+    m = mounts(start=False)
+    refused(m, [], [NARADFS, m.data, m.mnt, "-o", option])
+    assert mountinfo(m.mnt) is None

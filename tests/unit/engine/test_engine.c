@@ -19,11 +19,16 @@ typedef struct Fixture {
 } Fixture;
 
 static NrdIo io;
-static atomic_int fail_fdatasync, fail_pwritev;
+static atomic_int fail_fdatasync, fail_pwritev, fail_fsync;
 
 static int maybe_fdatasync(int fd)
 {
     return atomic_exchange(&fail_fdatasync, 0) ? -EIO : nrd_io_real.fdatasync(fd);
+}
+
+static int maybe_fsync(int fd)
+{
+    return atomic_load(&fail_fsync) ? -EIO : nrd_io_real.fsync(fd);
 }
 
 static ssize_t maybe_pwritev(int fd, const struct iovec *iov, int n_iov, int64_t pos)
@@ -61,6 +66,7 @@ static void set_up(Fixture *f, gconstpointer data)
     io = nrd_io_real;
     io.fdatasync = maybe_fdatasync;
     io.pwritev = maybe_pwritev;
+    io.fsync = maybe_fsync;
     nrd_io = &io;
     start(f);
 }
@@ -316,6 +322,33 @@ static void test_remove(Fixture *f, gconstpointer data)
     g_assert_cmpint(nrd_topic_find(f->engine, "t", &again), ==, -ENOENT);
 }
 
+/* The record is unlinked, and neither that nor its return can be made durable: nothing may be acknowledged any more. */
+static void test_half_removed(Fixture *f, gconstpointer data)
+{
+    NrdProducer *producer = NULL;
+    g_assert_cmpint(nrd_producer_open(f->partition, false, &producer), ==, 0);
+    atomic_store(&fail_fsync, 1);
+    g_assert_cmpint(nrd_topic_remove(f->topic), ==, -EIO);
+    atomic_store(&fail_fsync, 0);
+    nrd_producer_add(producer, NULL, 0, "x", 1);
+    g_assert_cmpint(sync_now(producer), ==, -EIO);
+    g_autofree char *fault = nrd_topic_fault(f->topic);
+    g_assert_nonnull(fault);
+    nrd_producer_close(producer, NULL, NULL);
+}
+
+/* One whose folders cannot be made is not there afterwards, and its name can be used. */
+static void test_failed_create(Fixture *f, gconstpointer data)
+{
+    NrdTopic *topic = NULL;
+    atomic_store(&fail_fsync, 1);
+    g_assert_cmpint(nrd_topic_create(f->engine, "u", &(NrdAttr){ 0, 0, 0755 }, 022, &topic), ==, -EIO);
+    atomic_store(&fail_fsync, 0);
+    g_assert_cmpint(nrd_topic_find(f->engine, "u", &topic), ==, -ENOENT);
+    g_assert_cmpint(nrd_topic_create(f->engine, "u", &(NrdAttr){ 0, 0, 0755 }, 022, &topic), ==, 0);
+    nrd_topic_unref(topic);
+}
+
 #define N_WRITERS 6
 #define N_EACH 300
 
@@ -428,6 +461,8 @@ int main(int argc, char **argv)
     ADD("watch", test_watch);
     ADD("delete", test_delete);
     ADD("remove", test_remove);
+    ADD("half-removed", test_half_removed);
+    ADD("failed-create", test_failed_create);
     ADD("many-writers", test_many_writers);
     ADD("settings", test_settings);
     ADD("seek-survives", test_seek_survives);

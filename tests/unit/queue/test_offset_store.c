@@ -171,6 +171,21 @@ static void test_offset_values(void)
     tear_down();
 }
 
+/* It has no checksum: above the high watermark it is damage, not progress. */
+static void test_offset_above_hwm(void)
+{
+    set_up();
+    put_offset(9);
+    hwm = 10;
+    reopen_well();
+    g_assert_cmpuint(state.frontier, ==, 10);
+    hwm = 9;
+    reopen_well();
+    g_assert_cmpuint(state.frontier, ==, 0);
+    hwm = UINT64_MAX;
+    tear_down();
+}
+
 static void test_offset_sizes(void)
 {
     static const uint8_t bytes[100000] = { 0, 0, 0, 0, 0, 0, 0, 9, 1 };
@@ -723,6 +738,7 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/offset-store/nothing", test_nothing);
     g_test_add_func("/offset-store/offset-values", test_offset_values);
+    g_test_add_func("/offset-store/offset-above-hwm", test_offset_above_hwm);
     g_test_add_func("/offset-store/offset-sizes", test_offset_sizes);
     g_test_add_func("/offset-store/level", test_level);
     g_test_add_func("/offset-store/larger-wins", test_larger_wins);
