@@ -18,7 +18,11 @@ static void append_time(GString *text, int64_t ms)
 static void append_size(GString *text, uint64_t size)
 {
     char *human = g_format_size_full(size, G_FORMAT_SIZE_IEC_UNITS);
-    g_string_append(text, human);
+    char **parts = g_strsplit(human, "\u00a0", 2); /* glib's space does not break; awk and grep want a plain one */
+    char *plain = g_strjoinv(" ", parts);
+    g_string_append(text, plain);
+    g_free(plain);
+    g_strfreev(parts);
     g_free(human);
 }
 
