@@ -245,6 +245,7 @@ def test_a_close_wakes_a_reader(m):
     assert holder.read() == b"a\n"
     read = Background(waiting.read)
     time.sleep(0.2)
+    assert read.running()
     holder.close()
     assert read.join() == b"a\n"
     waiting.close()

@@ -400,6 +400,7 @@ def test_seek_wakes_a_reader(m):
     consumer = Consumer(part, flags=os.O_RDONLY)
     read = Background(consumer.read)
     time.sleep(0.2)
+    assert read.running()
     write_file(part + "/ctl", b"seek start\n")
     assert read.join() == b"a\n"
     consumer.close()
