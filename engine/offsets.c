@@ -154,7 +154,10 @@ int nrd_offsets_sync(NrdPartition *partition, bool level)
         rc = write_out_locked(partition);
     if (rc == 0 && level)
         rc = level_locked(partition);
+    bool retry = rc < 0 && partition->offsets && !atomic_load(&partition->closed);
     pthread_mutex_unlock(&partition->offset_lock);
+    if (retry) /* the caller was told; the cadence tries again all the same */
+        arm(partition, &partition->tick_timer, WRITE_OUT_MS);
     return rc;
 }
 
