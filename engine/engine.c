@@ -1,6 +1,7 @@
 /* The engine: the data directory, the table of topics, start and stop. */
 #include "engine/engine_private.h"
 
+#include "engine/base/names.h"
 #include "engine/io/io.h"
 #include "engine/meta/incarnation.h"
 #include "engine/queue/receipt.h"
@@ -144,22 +145,11 @@ bool nrd_engine_read_only(const NrdEngine *engine)
 
 /* ---- topics ---- */
 
-static int compare_names(gconstpointer a, gconstpointer b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 GPtrArray *nrd_engine_topic_names(NrdEngine *engine)
 {
-    GPtrArray *names = g_ptr_array_new_with_free_func(g_free);
-    GHashTableIter iter;
-    gpointer name;
     pthread_mutex_lock(&engine->topics_lock);
-    g_hash_table_iter_init(&iter, engine->topics);
-    while (g_hash_table_iter_next(&iter, &name, NULL))
-        g_ptr_array_add(names, g_strdup(name));
+    GPtrArray *names = nrd_names_sorted(engine->topics);
     pthread_mutex_unlock(&engine->topics_lock);
-    g_ptr_array_sort(names, compare_names);
     return names;
 }
 

@@ -7,6 +7,7 @@
 #include "engine/meta/metastore.h"
 
 #include "engine/base/diag.h"
+#include "engine/base/names.h"
 #include "engine/io/io.h"
 
 #include <errno.h>
@@ -121,22 +122,11 @@ void nrd_metastore_free(NrdMetastore *store)
     g_free(store);
 }
 
-static int compare_names(gconstpointer a, gconstpointer b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 GPtrArray *nrd_metastore_names(NrdMetastore *store)
 {
-    GPtrArray *names = g_ptr_array_new_with_free_func(g_free);
-    GHashTableIter iter;
-    gpointer name;
     pthread_mutex_lock(&store->lock);
-    g_hash_table_iter_init(&iter, store->entries);
-    while (g_hash_table_iter_next(&iter, &name, NULL))
-        g_ptr_array_add(names, g_strdup(name));
+    GPtrArray *names = nrd_names_sorted(store->entries);
     pthread_mutex_unlock(&store->lock);
-    g_ptr_array_sort(names, compare_names);
     return names;
 }
 
