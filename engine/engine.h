@@ -41,11 +41,15 @@ typedef struct NrdEngineOptions {
     const char *data_path;
     bool read_only;
     const char *topic_defaults; /* `key=value` lines for new topics, or NULL */
+    int64_t idle_close_ms;      /* a partition that nobody uses for so long is closed; 0: 30 minutes */
+    int64_t retention_check_ms; /* between sweeps of open partitions; 0: one minute */
+    int64_t cold_retention_ms;  /* between walks over closed ones; 0: 5 minutes, -1: no walks */
+    uint64_t cache_bytes;       /* bound of decoded frames kept in memory, for the process; 0: 64 MiB */
 } NrdEngineOptions;
 
-/* Opens the data directory, recovers every partition (a damaged one is out of service, alone), sweeps what deleted
- * topics left, starts the timers. Blocks. On failure *ret_why (g_free) is a sentence for a person. Call it after the
- * process has daemonized: it starts threads. */
+/* Opens the data directory, claims the folder of every topic, sweeps what deleted topics left, starts the timers.
+ * Partitions are opened when they are used. Blocks; costs O(topics). On failure *ret_why (g_free) is a sentence for a
+ * person. Call it after the process has daemonized: it starts threads. */
 int nrd_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, char **ret_why) NRD_MUST_CHECK;
 
 /* Answers every parked reader with -ENODEV, and every later take. Commits go on. Does not block. */
@@ -127,6 +131,22 @@ int64_t nrd_topic_consume_wait_ms(NrdTopic *topic); /* -1: for ever */
 /* The partition, alive as long as the topic; NULL when there is none of that number. */
 NrdPartition *nrd_topic_partition(NrdTopic *topic, uint32_t number);
 
+/* A partition is closed until it is used, and again when nobody has used it for a while. Who uses it pins it: an open
+ * handle does as long as it lives. pin opens (which recovers: it may read a whole segment) and blocks; while a topic's
+ * partition is being opened or closed only callers of that topic wait. Errors: -EIDRM, -ENODEV, -EIO (it cannot be
+ * opened; `reopen` tries again), -EMFILE, -ENOMEM. unpin never blocks. Producers and readers below pin for themselves;
+ * taking and settling need the caller's pin, until every callback has come. */
+int nrd_partition_pin(NrdPartition *partition) NRD_MUST_CHECK;
+void nrd_partition_unpin(NrdPartition *partition);
+
+/* Whether a pin would be had without waiting for the disk. Never blocks. */
+bool nrd_partition_is_open(NrdPartition *partition);
+
+/* Whether nrd_partition_info can answer. learn sees to it: it reads what a clean close left or opens the partition; a
+ * failure is what info then tells. Blocks. Once known, a partition stays known. */
+bool nrd_partition_known(NrdPartition *partition);
+void nrd_partition_learn(NrdPartition *partition);
+
 typedef struct NrdPartitionInfo {
     uint64_t oldest_offset;
     uint64_t hwm; /* exclusive */
@@ -142,9 +162,10 @@ typedef struct NrdPartitionInfo {
     bool poisoned; /* a sync failed: `reopen` clears it */
     char *reason;  /* poison or fault in one sentence, "" when well; g_free */
     bool fault;    /* could not be opened: every operation is -EIO */
+    bool open;     /* its files are open */
 } NrdPartitionInfo;
 
-/* Never waits for the disk. */
+/* Never waits for the disk: of a closed partition it tells what was true at its close. All zero while it is not known. */
 void nrd_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_info);
 void nrd_partition_info_clear(NrdPartitionInfo *info);
 
@@ -285,11 +306,59 @@ int nrd_receipt_read(const char *text, size_t size, uint32_t *ret_partition, uin
 
 /* ---- reading ---- */
 
-/* The log as text: payloads, one line each, [oldest when opened, high watermark). See NrdText in log/log.h.
- * -EIDRM, -EIO. */
-int nrd_reader_open(NrdPartition *partition, NrdReader **ret_reader) NRD_MUST_CHECK;
+typedef enum NrdFrom { NRD_FROM_START, NRD_FROM_END, NRD_FROM_OFFSET } NrdFrom;
+
+/* The log as text: payloads, one line each, from the oldest record at the time of the open, from the high watermark of
+ * that time, or from `offset` on (-ENOENT outside [oldest, high watermark]). See NrdText in log/log.h. It pins the
+ * partition. -EIDRM, -EIO. May open the partition. */
+int nrd_reader_open(NrdPartition *partition, NrdFrom from, uint64_t offset, NrdReader **ret_reader) NRD_MUST_CHECK;
 uint64_t nrd_reader_size(NrdReader *reader); /* never blocks on the disk */
 int nrd_reader_read(NrdReader *reader, uint64_t pos, void *buf, size_t size, size_t *ret_size) NRD_MUST_CHECK;
 void nrd_reader_close(NrdReader *reader);
+
+/* A record of one's own, copied. */
+typedef struct NrdRecord {
+    uint64_t offset;
+    int64_t timestamp_ms; /* commit time, Unix milliseconds */
+    uint8_t *key;
+    size_t key_size; /* 0: no key */
+    uint8_t *payload;
+    size_t payload_size;
+} NrdRecord;
+
+/* Reads the committed record at offset: -ENOENT outside [oldest, high watermark), -EBADMSG damaged, -EIO, -EIDRM. Blocks;
+ * may open the partition. The caller gives *ret_record to nrd_record_clear. */
+int nrd_partition_record(NrdPartition *partition, uint64_t offset, NrdRecord *ret_record) NRD_MUST_CHECK;
+void nrd_record_clear(NrdRecord *record);
+
+/* The first offset committed at or after time_ms (Unix milliseconds), the high watermark when there is none yet. Blocks;
+ * may open the partition. */
+int nrd_partition_find_time(NrdPartition *partition, int64_t time_ms, uint64_t *ret_offset) NRD_MUST_CHECK;
+
+/* A segment file as it may be shown: the bytes up to its last committed frame. */
+typedef struct NrdSegmentView {
+    uint64_t base;
+    uint64_t size_bytes;
+    int64_t last_ms; /* commit time of its newest record, 0 when it has none */
+    bool sealed;     /* it never changes again */
+} NrdSegmentView;
+
+/* The retained segments, oldest first (NrdSegmentView; g_array_unref). Blocks; may open the partition. */
+int nrd_partition_segments(NrdPartition *partition, GArray **ret_views) NRD_MUST_CHECK;
+
+typedef struct NrdSegmentReader NrdSegmentReader;
+
+/* Opens the segment whose first offset is base: -ENOENT. Pins the partition; what retention deletes meanwhile stays
+ * readable. May open the partition. */
+int nrd_segment_reader_open(NrdPartition *partition, uint64_t base, NrdSegmentReader **ret_reader) NRD_MUST_CHECK;
+void nrd_segment_reader_view(NrdSegmentReader *reader, NrdSegmentView *ret_view); /* never blocks on the disk */
+int nrd_segment_reader_read(NrdSegmentReader *reader, uint64_t pos, void *buf, size_t size,
+                            size_t *ret_size) NRD_MUST_CHECK;
+void nrd_segment_reader_close(NrdSegmentReader *reader);
+
+/* ---- watching the engine ---- */
+
+/* Counters and gauges as Prometheus text (g_free). Never blocks on the disk. */
+char *nrd_engine_metrics(NrdEngine *engine);
 
 #endif

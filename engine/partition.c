@@ -261,7 +261,7 @@ static int reader_error(NrdPartition *partition, int rc)
     return nrd_partition_closed_error(partition);
 }
 
-int nrd_reader_open(NrdPartition *partition, NrdReader **ret_reader)
+int nrd_reader_open(NrdPartition *partition, NrdFrom from, uint64_t offset, NrdReader **ret_reader)
 {
     NrdText *text = NULL;
     int rc = nrd_partition_usable(partition);

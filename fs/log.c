@@ -5,7 +5,7 @@
 static int log_open(NrdHandle *handle)
 {
     NrdReader *reader;
-    int error = nrd_reader_open(handle->partition, &reader);
+    int error = nrd_reader_open(handle->partition, NRD_FROM_START, 0, &reader);
     if (error < 0)
         return error;
     handle->state = reader;

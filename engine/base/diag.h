@@ -50,6 +50,21 @@ typedef enum NrdCounter {
     NRD_COUNTER_RETENTION_UNLINK, /* errors_total{component="storage",kind="retention_unlink"} */
     NRD_COUNTER_QUARANTINED,
     NRD_COUNTER_RECLAIMED,
+    /* what was deleted, and why: three of each, in the order of NrdDeleteReason (age, bytes, trim) */
+    NRD_COUNTER_DELETED_BYTES,
+    NRD_COUNTER_DELETED_RECORDS = NRD_COUNTER_DELETED_BYTES + 3,
+    NRD_COUNTER_DELETED_SEGMENTS = NRD_COUNTER_DELETED_RECORDS + 3,
+    NRD_COUNTER_REAPER_RESTARTS = NRD_COUNTER_DELETED_SEGMENTS + 3, /* narad_reaper_restarts */
+    NRD_COUNTER_COLD_SWEPT,                                         /* narad_cold_retention_swept_total */
+    NRD_COUNTER_COLD_FAILED,                                        /* narad_cold_retention_panics_total */
+    NRD_COUNTER_OPENED,                                             /* partitions opened */
+    NRD_COUNTER_OPEN_FAILED,                                        /* errors_total{component="storage",kind="open"} */
+    NRD_COUNTER_IDLE_CLOSED,                                        /* partitions closed because nobody used them */
+    NRD_COUNTER_ROLLED,                                             /* segments sealed */
+    NRD_COUNTER_INDEX_REBUILT,                                      /* side indexes made again from their segments */
+    NRD_COUNTER_CACHE_HITS,                                         /* frames found in memory */
+    NRD_COUNTER_CACHE_MISSES,                                       /* frames read and decoded */
+    NRD_COUNTER_PREALLOC_FAILED, /* errors_total{component="storage",kind="preallocation"} */
     NRD_N_COUNTERS,
 } NrdCounter;
 

@@ -50,7 +50,7 @@ static int cool_locked(NrdSegment *segment)
 {
     int fd = segment->fd;
 
-    if (segment->pins > 0 || segment->keep_fd)
+    if (segment->pins > 0)
         return -1;
     leave_lru_locked(segment);
     segment->fd = -1;
@@ -109,12 +109,12 @@ void nrd_hot_unpin(NrdSegment *segment)
     init_limit_locked();
     g_assert(segment->pins > 0);
     segment->pins--;
-    if (segment->pins == 0 && segment->drop_fd && !segment->keep_fd) {
+    if (segment->pins == 0 && segment->drop_fd) {
         close_fds[0] = segment->fd;
         segment->fd = -1;
         segment->drop_fd = false;
     }
-    if (segment->pins == 0 && !segment->keep_fd) {
+    if (segment->pins == 0) {
         if (segment->fd >= 0) {
             g_queue_push_head_link(&lru, &segment->lru);
             segment->in_lru = true;
@@ -138,24 +138,14 @@ void nrd_hot_drop_fd(NrdSegment *segment)
 
     g_mutex_lock(&hot_lock);
     if (segment->pins > 0) {
-        segment->drop_fd = !segment->keep_fd;
-    } else if (!segment->keep_fd) {
+        segment->drop_fd = true;
+    } else {
         leave_lru_locked(segment);
         fd = segment->fd;
         segment->fd = -1;
     }
     g_mutex_unlock(&hot_lock);
     nrd_io_close(&fd);
-}
-
-void nrd_hot_keep_open(NrdSegment *segment)
-{
-    g_mutex_lock(&hot_lock);
-    segment->keep_fd = true;
-    segment->drop_fd = false;
-    leave_lru_locked(segment);
-    leave_hot_locked(segment);
-    g_mutex_unlock(&hot_lock);
 }
 
 void nrd_hot_forget(NrdSegment *segment)

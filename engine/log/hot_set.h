@@ -15,7 +15,6 @@ int nrd_hot_install(NrdSegment *segment, int fd);
 void nrd_hot_unpin(NrdSegment *segment);
 
 void nrd_hot_drop_fd(NrdSegment *segment);
-void nrd_hot_keep_open(NrdSegment *segment);
 
 /* The segment is going: forgets it and closes its descriptor. */
 void nrd_hot_forget(NrdSegment *segment);

@@ -129,15 +129,19 @@ void nrd_segment_drop_fd(NrdSegment *segment)
     nrd_hot_drop_fd(segment);
 }
 
-int nrd_segment_keep_open(NrdSegment *segment)
+void nrd_segment_hold(NrdSegment *segment)
 {
-    int fd;
-    int r = nrd_segment_pin(segment, &fd);
-    if (r < 0)
-        return r;
-    nrd_hot_keep_open(segment);
-    nrd_segment_unpin(segment);
-    return 0;
+    g_atomic_int_inc(&segment->holds);
+}
+
+void nrd_segment_release(NrdSegment *segment)
+{
+    g_atomic_int_add(&segment->holds, -1);
+}
+
+bool nrd_segment_is_held(NrdSegment *segment)
+{
+    return g_atomic_int_get(&segment->holds) > 0;
 }
 
 void nrd_segment_release_index(NrdSegment *segment)

@@ -53,8 +53,11 @@ void nrd_segment_unpin(NrdSegment *segment);
 /* Closes the descriptor as soon as nobody has it pinned; the next pin opens the file anew. */
 void nrd_segment_drop_fd(NrdSegment *segment);
 
-/* Opens the descriptor and keeps it for as long as the segment lives: its name is about to go. May block. */
-int nrd_segment_keep_open(NrdSegment *segment) NRD_MUST_CHECK;
+/* A hold is a reader's claim on the file: while there is one, a segment that retention has taken out of the log keeps
+ * its name and its bytes. Any thread; memory only. */
+void nrd_segment_hold(NrdSegment *segment);
+void nrd_segment_release(NrdSegment *segment);
+bool nrd_segment_is_held(NrdSegment *segment);
 
 /* The active segment only, by the committer: takes over the index and the size; changes its version. */
 void nrd_segment_set_index(NrdSegment *segment, NrdIndex *index, uint64_t size_bytes);

@@ -5,14 +5,14 @@
 #include "engine/log/segment.h"
 
 struct NrdSegment {
-    gint refs; /* atomic */
+    gint refs;  /* atomic */
+    gint holds; /* atomic */
     NrdSegmentHome *home;
     uint64_t base;
 
     /* guarded by the hot lock */
     int fd;        /* -1: closed */
     uint32_t pins; /* readers and the committer */
-    bool keep_fd;  /* unlinked: the descriptor is all there is */
     bool drop_fd;  /* close at the last unpin */
     bool in_lru;
     GList lru; /* data is the segment */

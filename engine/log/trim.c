@@ -40,17 +40,8 @@ static int remove_name(NrdLog *log, char *path)
 }
 
 /* Removes one segment's files. An index that stays behind is only rubbish. */
-static int remove_segment(NrdLog *log, NrdSegment *segment, bool keep_readable)
+static int remove_segment(NrdLog *log, NrdSegment *segment)
 {
-    if (keep_readable) {
-        int r = nrd_segment_keep_open(segment);
-        if (r < 0 && r != -ENOENT) {
-            char *path = nrd_segment_path(segment);
-            report(log, path, r);
-            g_free(path);
-            return r;
-        }
-    }
     int r = remove_name(log, nrd_segment_path(segment));
     if (r == 0 && remove_name(log, nrd_segment_index_path(segment)) < 0)
         return 0;
@@ -79,9 +70,9 @@ int nrd_log_trim(NrdLog *log, uint64_t offset, uint64_t *ret_n_deleted)
     NrdSegmentList *all = nrd_log_segments(log);
     guint n = count_below(all, offset);
     if (n > 0) {
-        guint n_texts = set_list(log, nrd_segment_list_drop(all, n));
+        set_list(log, nrd_segment_list_drop(all, n));
         while (n_gone < n && r == 0) {
-            r = remove_segment(log, all->items[n_gone], n_texts > 0);
+            r = remove_segment(log, all->items[n_gone]);
             n_gone += r == 0;
         }
         if (n_gone < n)

@@ -138,7 +138,7 @@ static void take(Fixture *f, Got *got, int64_t wait_ms)
 static char *read_log(Fixture *f)
 {
     NrdReader *reader = NULL;
-    g_assert_cmpint(nrd_reader_open(f->partition, &reader), ==, 0);
+    g_assert_cmpint(nrd_reader_open(f->partition, NRD_FROM_START, 0, &reader), ==, 0);
     size_t size = nrd_reader_size(reader), n = 0;
     char *text = g_malloc0(size + 1);
     g_assert_cmpint(nrd_reader_read(reader, 0, text, size + 1, &n), ==, 0);
@@ -292,7 +292,7 @@ static void test_delete(Fixture *f, gconstpointer data)
     take(f, &parked, -1);
     g_assert_cmpint(nrd_producer_open(f->partition, false, &producer), ==, 0);
     nrd_producer_add(producer, NULL, 0, "x", 1);
-    g_assert_cmpint(nrd_reader_open(f->partition, &reader), ==, 0);
+    g_assert_cmpint(nrd_reader_open(f->partition, NRD_FROM_START, 0, &reader), ==, 0);
     g_assert_cmpint(nrd_topic_remove(f->topic), ==, -ENOTEMPTY);
     g_assert_cmpint(nrd_topic_delete(f->topic, "0123456789abcdef"), ==, -EINVAL);
     g_assert_cmpint(nrd_topic_delete(f->topic, nrd_topic_incarnation(f->topic)), ==, 0);
