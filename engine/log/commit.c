@@ -166,7 +166,7 @@ static void advance(Commit *c)
     nrd_store(&log->hwm, next);
     __atomic_store_n(&log->newest_ms, c->commit_ms, __ATOMIC_RELEASE);
     g_mutex_unlock(&log->lock);
-    log->hwm_pos = end.pos;
+    nrd_store(&log->hwm_pos, end.pos);
     nrd_counter_add(NRD_COUNTER_COMMITS, 1);
     nrd_counter_add(NRD_COUNTER_RECORDS, next - c->offset);
 }
