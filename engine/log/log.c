@@ -73,16 +73,27 @@ static int write_hwm(NrdLog *log)
     return r;
 }
 
+static void drop_descriptors(NrdLog *log)
+{
+    NrdSegmentList *list = nrd_log_segments(log);
+    for (guint i = 0; i < list->n; i++)
+        nrd_segment_drop_fd(list->items[i]); /* a reader that is in the middle closes it when it is done */
+    nrd_segment_list_unref(list);
+}
+
 int nrd_log_close(NrdLog *log)
 {
     if (__atomic_exchange_n(&log->closed, true, __ATOMIC_ACQ_REL))
         return 0;
     int r = write_hwm(log);
-    NrdSegmentList *list = nrd_log_segments(log);
-    for (guint i = 0; i < list->n; i++)
-        nrd_segment_drop_fd(list->items[i]); /* a reader that is in the middle closes it when it is done */
-    nrd_segment_list_unref(list);
+    drop_descriptors(log);
     return r;
+}
+
+void nrd_log_abandon(NrdLog *log)
+{
+    if (!__atomic_exchange_n(&log->closed, true, __ATOMIC_ACQ_REL))
+        drop_descriptors(log);
 }
 
 void nrd_log_free(NrdLog *log)
