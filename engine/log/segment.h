@@ -39,7 +39,6 @@ NrdPlace nrd_segment_home_place(const NrdSegmentHome *home, int64_t offset);
 /* A segment of size_bytes bytes that ends before end_offset; active ones have UINT64_MAX and get their index from the
  * caller. No I/O. */
 NrdSegment *nrd_segment_new(NrdSegmentHome *home, uint64_t base, uint64_t size_bytes);
-void nrd_segment_set_mtime(NrdSegment *segment, int64_t mtime_ms); /* of the file, before it is shared */
 NrdSegment *nrd_segment_ref(NrdSegment *segment);
 void nrd_segment_unref(NrdSegment *segment); /* takes NULL */
 
@@ -78,8 +77,7 @@ void nrd_segment_open_sealed(NrdSegment *segment, uint64_t end_offset);
 NrdIndexEnd nrd_segment_end(NrdSegment *segment);
 bool nrd_segment_end_is_known(NrdSegment *segment); /* text and time too; not so after an open that could not read */
 uint64_t nrd_segment_size_bytes(NrdSegment *segment);
-/* Time of the last write: the greatest commit time, or the file's modification time at open when no record of it can be
- * read; 0 when it is empty. */
+/* Time of the last write: the greatest commit time, or the file's when no record of it can be read; 0 when it is empty. */
 int64_t nrd_segment_last_ms(NrdSegment *segment);
 uint64_t nrd_segment_version(NrdSegment *segment); /* of its index: bytes read under another one may be stale */
 
