@@ -83,6 +83,15 @@ static int write_hwm(NrdLog *log)
     return r;
 }
 
+/* Leaves what nrd_log_peek tells about the active segment; behind the boundary, which has to be right for it. */
+static void write_sums(NrdLog *log)
+{
+    NrdSegment *active = nrd_log_active(log);
+
+    if (active != NULL && !log->home.read_only && !nrd_log_is_poisoned(log))
+        nrd_segment_write_closed(active, nrd_load(&log->hwm) == nrd_load(&log->next_offset));
+}
+
 static void drop_descriptors(NrdLog *log)
 {
     NrdSegmentList *list = nrd_log_segments(log);
@@ -96,6 +105,8 @@ int nrd_log_close(NrdLog *log)
     if (__atomic_exchange_n(&log->closed, true, __ATOMIC_ACQ_REL))
         return 0;
     int r = write_hwm(log);
+    if (r == 0)
+        write_sums(log);
     nrd_log_remove_at_close(log);
     drop_descriptors(log);
     return r;
