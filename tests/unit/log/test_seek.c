@@ -1,0 +1,5 @@
+#include "model.h"
+int main(void)
+{
+    return 0;
+}
