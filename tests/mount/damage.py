@@ -247,7 +247,7 @@ class Judge:
         kind, data = self.before.get("consumer.offset", ("missing", None))
         if kind == "file" and len(data) == 8:
             value = struct.unpack(">Q", data)[0]
-            if value < self.n:
+            if value < max([self.n, *self.bases()]):  # below any watermark that there may be
                 floor = value + 1
         for frontier, offsets in valid_slots(self.before):
             if frontier <= MAX_BASE:
