@@ -107,14 +107,12 @@ int nrd_log_roll_active(NrdLog *log) NRD_MUST_CHECK;
  * texts. log->lock is held. */
 guint nrd_text_extend_all_locked(NrdLog *log);
 
-<<<<<<< HEAD
 /* retention.c: removes files of detached segments while the log is being closed: a few at most, and it is no failure
  * when some stay; the next open finds them as sealed segments. */
 void nrd_log_remove_at_close(NrdLog *log);
-=======
+
 /* text_span.c: lets every open text give up the detached segments that it has read past. log->lock is held, after a detach;
  * a text that nobody reads any more (an idle tail) would otherwise keep their files. */
 void nrd_text_drop_all_locked(NrdLog *log);
->>>>>>> wt-logread
 
 #endif

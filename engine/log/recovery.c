@@ -65,11 +65,7 @@ static int add_segment(NrdLog *log, int dir_fd, const char *name, GPtrArray *seg
     if (!S_ISREG(st.st_mode))
         return complain(log, name, -EIO, "it is not a regular file");
     NrdSegment *segment = nrd_segment_new(&log->home, base, (uint64_t)st.st_size);
-<<<<<<< HEAD
     nrd_segment_set_file_ms(segment, (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000);
-=======
-    nrd_segment_set_mtime(segment, (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000);
->>>>>>> wt-logread
     g_ptr_array_add(segments, segment);
     return 0;
 }

@@ -35,11 +35,6 @@ NrdSegment *nrd_segment_new(NrdSegmentHome *home, uint64_t base, uint64_t size_b
     return segment;
 }
 
-void nrd_segment_set_mtime(NrdSegment *segment, int64_t mtime_ms)
-{
-    segment->mtime_ms = mtime_ms;
-}
-
 NrdSegment *nrd_segment_ref(NrdSegment *segment)
 {
     g_atomic_int_inc(&segment->refs);
@@ -240,7 +235,7 @@ int64_t nrd_segment_last_ms(NrdSegment *segment)
     g_mutex_lock(&segment->lock);
     int64_t last_ms = segment->end.commit_ms;
     if (last_ms == 0 && segment->size_bytes > 0)
-        last_ms = segment->mtime_ms;
+        last_ms = segment->file_ms;
     g_mutex_unlock(&segment->lock);
     return last_ms;
 }

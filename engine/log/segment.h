@@ -39,7 +39,6 @@ NrdPlace nrd_segment_home_place(const NrdSegmentHome *home, int64_t offset);
 /* A segment of size_bytes bytes that ends before end_offset; active ones have UINT64_MAX and get their index from the
  * caller. No I/O. */
 NrdSegment *nrd_segment_new(NrdSegmentHome *home, uint64_t base, uint64_t size_bytes);
-void nrd_segment_set_mtime(NrdSegment *segment, int64_t mtime_ms); /* of the file, before it is shared */
 NrdSegment *nrd_segment_ref(NrdSegment *segment);
 void nrd_segment_unref(NrdSegment *segment); /* takes NULL */
 

@@ -9,7 +9,6 @@ struct NrdSegment {
     gint holds; /* atomic */
     NrdSegmentHome *home;
     uint64_t base;
-    int64_t mtime_ms; /* of the file when it was listed, 0 when it was created since */
 
     /* guarded by the hot lock */
     int fd;        /* -1: closed */
