@@ -263,7 +263,7 @@ void nrd_partition_learn(NrdPartition *partition)
     pthread_mutex_unlock(&partition->topic->guard);
 }
 
-/* What a closed partition will be known by. The committer role is held: nothing changes. */
+/* What a closed partition will be known by. Nobody has a pin and nobody can get one: nothing changes. */
 static NrdPicture *take_picture(NrdPartition *partition)
 {
     NrdPicture *picture = g_new0(NrdPicture, 1);
@@ -295,25 +295,37 @@ static int close_files(NrdPartition *partition)
     int rc = nrd_offsets_flush(partition);
     if (rc < 0)
         return rc;
-    NrdPicture *picture = take_picture(partition);
     nrd_offsets_close(partition);
     drain_timers(partition);
-    /* The log says so itself when its last write fails; then the next look has to open it again. */
-    if (nrd_log_close(atomic_load(&partition->log)) < 0 || picture->stats.next_offset != picture->stats.hwm)
-        g_clear_pointer(&picture, g_free);
+    /* The log says so itself when its last write fails; then, and with records above the boundary, the next look has to
+     * open it again. */
+    NrdLog *log = atomic_load(&partition->log);
+    bool exact = partition->picture->stats.next_offset == partition->picture->stats.hwm;
+    if (nrd_log_close(log) < 0 || !exact)
+        set_picture(partition, NULL);
     free_log(partition);
-    set_picture(partition, picture);
     return 0;
+}
+
+/* From here on nobody gets a pin without the guard, and who looks sees the picture. */
+static bool begin_closing(NrdPartition *partition, int64_t idle_ms)
+{
+    NrdPicture *old = NULL;
+    pthread_mutex_lock(&partition->state_lock);
+    bool may = may_close_locked(partition, idle_ms);
+    if (may) {
+        old = partition->picture;
+        partition->picture = take_picture(partition);
+        partition->state = NRD_PARTITION_CLOSING;
+    }
+    pthread_mutex_unlock(&partition->state_lock);
+    g_free(old);
+    return may;
 }
 
 static bool close_idle_guarded(NrdPartition *partition, int64_t idle_ms)
 {
-    pthread_mutex_lock(&partition->state_lock);
-    bool may = may_close_locked(partition, idle_ms);
-    if (may)
-        partition->state = NRD_PARTITION_CLOSING;
-    pthread_mutex_unlock(&partition->state_lock);
-    if (!may || nrd_produce_enter(partition) < 0)
+    if (!begin_closing(partition, idle_ms) || nrd_produce_enter(partition) < 0)
         return false;
     int rc = close_files(partition);
     set_state(partition, rc < 0 ? NRD_PARTITION_OPEN : NRD_PARTITION_CLOSED);

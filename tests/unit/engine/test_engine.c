@@ -161,9 +161,11 @@ static void test_delete(Fixture *f, gconstpointer data)
     g_assert_cmpint(sync_now(producer), ==, -EIDRM);
     nrd_producer_close(producer, NULL, NULL);
     nrd_reader_close(reader);
+    nrd_partition_unpin(f->partition);
     nrd_topic_unref(f->topic);
     f->topic = again;
     f->partition = nrd_topic_partition(again, 0);
+    g_assert_cmpint(nrd_partition_pin(f->partition), ==, 0);
     assert_log(f->partition, "");
 }
 
