@@ -111,8 +111,8 @@ guint nrd_text_extend_all_locked(NrdLog *log);
  * when some stay; the next open finds them as sealed segments. */
 void nrd_log_remove_at_close(NrdLog *log);
 
-/* text_span.c: lets every open text give up the detached segments that it has read past. log->lock is held, after a detach;
- * a text that nobody reads any more (an idle tail) would otherwise keep their files. */
-void nrd_text_drop_all_locked(NrdLog *log);
+/* text_span.c: lets texts that nobody reads any more (an idle tail) give up the detached segments behind their place,
+ * which they would otherwise keep for ever. Takes log->lock. */
+void nrd_text_drop_idle(NrdLog *log);
 
 #endif

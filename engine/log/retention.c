@@ -48,7 +48,6 @@ static void detach(NrdLog *log, guint n, NrdDeleteReason reason)
     nrd_store(&log->oldest, nrd_segment_base(rest->items[0]));
     for (guint i = 0; i < n; i++)
         g_queue_push_tail(&log->detached, all->items[i]);
-    nrd_text_drop_all_locked(log); /* what they have read past they give up */
     g_mutex_unlock(&log->lock);
     nrd_segment_list_unref(old);
     for (guint i = 0; i < n; i++) {
@@ -255,6 +254,7 @@ int nrd_log_remove_detached(NrdLog *log, uint64_t *ret_n_left)
 {
     int r = -ESHUTDOWN; /* the folder's name may mean another topic's by now */
 
+    nrd_text_drop_idle(log);
     g_mutex_lock(&log->remove_lock);
     if (!nrd_log_is_closed(log))
         r = remove_files(log, UINT_MAX, false);

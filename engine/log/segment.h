@@ -77,8 +77,7 @@ void nrd_segment_open_sealed(NrdSegment *segment, uint64_t end_offset);
 NrdIndexEnd nrd_segment_end(NrdSegment *segment);
 bool nrd_segment_end_is_known(NrdSegment *segment); /* text and time too; not so after an open that could not read */
 uint64_t nrd_segment_size_bytes(NrdSegment *segment);
-/* Time of the last write: the greatest commit time, or the file's modification time at open when no record of it can be
- * read; 0 when it is empty. */
+/* Time of the last write: the greatest commit time, or the file's when no record of it can be read; 0 when it is empty. */
 int64_t nrd_segment_last_ms(NrdSegment *segment);
 uint64_t nrd_segment_version(NrdSegment *segment); /* of its index: bytes read under another one may be stale */
 

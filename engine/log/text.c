@@ -14,8 +14,6 @@
 #define AHEAD_BYTES ((size_t)256 * 1024)
 #define SEEK_AHEAD_MAX_BYTES ((uint64_t)64 * 1024)
 #define MAX_ATTEMPTS 4
-/* A reader that is on its way may still come back so far. */
-#define BACK_BYTES ((uint64_t)NRD_MIB)
 
 static NrdText *text_new(NrdLog *log)
 {
@@ -328,7 +326,6 @@ static int read_locked(NrdText *text, uint64_t pos, uint8_t *buf, size_t size, s
     return 0;
 }
 
-/* The kernel reads ahead and may ask out of order, though not after it was told the end. */
 static void after_read(NrdText *text, uint64_t pos, size_t n)
 {
     uint64_t total = nrd_text_size(text);
@@ -337,7 +334,7 @@ static void after_read(NrdText *text, uint64_t pos, size_t n)
         return; /* out of range: nobody has come by here */
     if (pos + n == total)
         rest_at_end(text);
-    nrd_text_passed(text, pos + n, n == 0 ? 0 : BACK_BYTES);
+    nrd_text_passed(text, pos + n);
 }
 
 int nrd_text_read(NrdText *text, uint64_t pos, void *buf, size_t size, size_t *ret_size)

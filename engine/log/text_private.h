@@ -29,6 +29,7 @@ struct NrdText {
     bool dropped;      /* the first part is not the one the text began in any more */
     uint64_t skip;     /* bytes of the first segment's text before the record `from` */
     uint64_t read_pos; /* in the span: behind what was read last */
+    int64_t read_ms;   /* monotonic time of that */
     uint64_t passed;   /* in the span: what lies before will not be asked for again */
 
     GMutex io_lock;
@@ -62,9 +63,8 @@ NrdTextFound nrd_text_find(NrdText *text, uint64_t pos);
 /* Takes the segments of the log that are new, none below base. log->lock and text->lock are held. */
 void nrd_text_extend_locked(NrdText *text, uint64_t base);
 
-/* The text has been read up to pos, and nothing that lies more than back_bytes before will be asked for again: gives up
- * detached segments there. */
-void nrd_text_passed(NrdText *text, uint64_t pos, uint64_t back_bytes);
+/* The text has been read up to pos: gives up detached segments that lie well before. */
+void nrd_text_passed(NrdText *text, uint64_t pos);
 void nrd_text_release_parts(NrdText *text);
 
 /* text_start.c: looks up how much of the first segment's text to skip, when that is not known or may have changed.

@@ -3,8 +3,15 @@
  * asked each time.
  *
  * Every segment of a span is held, so that its file stays whatever retention does. A segment that has been detached and
- * lies wholly behind what was read is given up: its bytes go on counting, its positions cannot be read any more. */
+ * lies wholly behind the reader is given up: its bytes go on counting, its positions cannot be read any more. */
 #include "engine/log/text_private.h"
+
+#include "engine/base/clock.h"
+
+/* A reader that is on its way may still ask for what lies so far behind: the kernel reads ahead, out of order. */
+#define BACK_BYTES ((uint64_t)NRD_MIB)
+/* One that has not read for so long does not. */
+#define IDLE_MS ((int64_t)30 * 1000)
 
 static NrdTextPart *part_at(const NrdText *text, guint i)
 {
@@ -108,12 +115,12 @@ static void drop_passed_locked(NrdText *text)
     text->dropped = true;
 }
 
-void nrd_text_passed(NrdText *text, uint64_t pos, uint64_t back_bytes)
+void nrd_text_passed(NrdText *text, uint64_t pos)
 {
     g_mutex_lock(&text->lock);
-    uint64_t at = pos + text->skip;
-    text->read_pos = at;
-    text->passed = at > back_bytes ? at - back_bytes : 0;
+    text->read_pos = pos + text->skip;
+    text->passed = text->read_pos > BACK_BYTES ? text->read_pos - BACK_BYTES : 0;
+    text->read_ms = nrd_clock_mono_ms();
     drop_passed_locked(text);
     g_mutex_unlock(&text->lock);
 }
@@ -139,14 +146,18 @@ guint nrd_text_extend_all_locked(NrdLog *log)
     return n;
 }
 
-void nrd_text_drop_all_locked(NrdLog *log)
+void nrd_text_drop_idle(NrdLog *log)
 {
+    int64_t now_ms = nrd_clock_mono_ms();
+
+    g_mutex_lock(&log->lock);
     for (GList *l = log->texts; l != NULL; l = l->next) {
         NrdText *text = l->data;
         g_mutex_lock(&text->lock);
-        if (text->read_pos == sum_up_locked(text))
-            text->passed = text->read_pos; /* it waits at the end */
+        if (now_ms - text->read_ms >= IDLE_MS)
+            text->passed = MAX(text->passed, text->read_pos);
         drop_passed_locked(text);
         g_mutex_unlock(&text->lock);
     }
+    g_mutex_unlock(&log->lock);
 }
