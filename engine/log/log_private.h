@@ -22,6 +22,8 @@ struct NrdLog {
     bool roll_needed;      /* the active segment must not be written to any more */
     uint64_t hwm_pos;      /* in the active segment: what lies above the high watermark begins here */
     int commit_error;      /* the failure that was logged last; 0 after a success */
+    uint64_t zero_end;     /* the active segment's file may hold zeros up to here; see zero_ahead.h */
+    bool zero_failed;      /* they could not be written, which was told */
 
     /* atomic: written by the committer, read by anybody */
     uint64_t hwm;
