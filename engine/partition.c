@@ -11,6 +11,7 @@ NrdLogSettings nrd_partition_log_settings(const NrdTopicConfig *config)
         .codec = (NrdCodec)config->codec,
         .zstd_level = (int)config->zstd_level,
         .roll_age_ms = config->retention_ms,
+        .prealloc_bytes = NRD_LOG_PREALLOC_BYTES,
     };
 }
 

@@ -1,7 +1,7 @@
 /* The commit, and what happens when it fails; by the committer.
  *
  *   1 stamp commit times, raised to the newest the log has seen
- *   2 write the frames behind the last committed byte of the active segment
+ *   2 write the frames behind the last committed byte of the active segment, and zeros behind them (zero_ahead.h)
  *   3 fdatasync, once
  *   4 read back, compare headers, check CRCs
  *   5 the first time since the open: empty the hwm file
@@ -21,6 +21,7 @@
 #include "engine/io/io.h"
 #include "engine/log/frame_writer.h"
 #include "engine/log/segment_age.h"
+#include "engine/log/zero_ahead.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -89,6 +90,8 @@ static int write_frames(Commit *c, GPtrArray *plans, const NrdLogSettings *setti
         offset += plan->n_records;
     }
     nrd_frame_writer_clear(&writer);
+    if (r == 0)
+        nrd_zero_ahead_write(c->log, c->fd, pos, pos - c->pos, settings);
     return r;
 }
 
@@ -177,9 +180,10 @@ static void advance(Commit *c)
 /* Leaves nothing of a failed commit behind. */
 static void discard(Commit *c, bool sync_failed)
 {
-    int r = nrd_io->ftruncate(c->fd, (int64_t)c->pos);
+    int r = nrd_io->ftruncate(c->fd, (int64_t)c->pos); /* zeros ahead go as well */
     if (r == 0)
         r = nrd_io->fdatasync(c->fd);
+    nrd_zero_ahead_forget(c->log);
     /* A crash before the cut is durable leaves frames above the boundary that nobody was promised: duplicates in
      * waiting at worst. When it cannot be made durable no later append may follow it. */
     if (r < 0 && !sync_failed)
@@ -247,7 +251,9 @@ static int commit_batches(NrdLog *log, NrdRecordBatch *const *batches, size_t n_
         nrd_record_batch_stamp(batches[i], c.commit_ms);
     c.written = g_array_new(FALSE, FALSE, sizeof(Written));
     GPtrArray *plans = nrd_frame_plan(batches, n_batches);
+    nrd_zero_ahead_enter();
     r = run(&c, plans, settings);
+    nrd_zero_ahead_leave();
     g_ptr_array_unref(plans);
     g_array_unref(c.written);
     nrd_segment_unpin(c.active);

@@ -24,12 +24,16 @@ typedef struct NrdText NrdText;
 
 typedef enum NrdCodec { NRD_CODEC_NONE = 0, NRD_CODEC_ZSTD = 1 } NrdCodec;
 
+/* A good value for prealloc_bytes below (zero_ahead.h has the figures). */
+#define NRD_LOG_PREALLOC_BYTES ((uint64_t)64 * 1024)
+
 /* What may change while a log is open. */
 typedef struct NrdLogSettings {
     uint64_t segment_bytes; /* roll above this */
     NrdCodec codec;
-    int zstd_level;      /* 1-19 */
-    int64_t roll_age_ms; /* roll before the first write that finds the oldest record older; 0: never */
+    int zstd_level;          /* 1-19 */
+    int64_t roll_age_ms;     /* roll before the first write that finds the oldest record older; 0: never */
+    uint64_t prealloc_bytes; /* zeros written ahead of the active segment's tail, a chunk at a time; 0: none */
 } NrdLogSettings;
 
 typedef struct NrdLogOptions {

@@ -21,6 +21,8 @@ struct NrdLog {
     bool hwm_empty_failed; /* an attempt failed: the next one makes the kernel write anew */
     bool roll_needed;      /* the active segment must not be written to any more */
     int commit_error;      /* the failure that was logged last; 0 after a success */
+    uint64_t zero_end;     /* the active segment's file may hold zeros up to here; see zero_ahead.h */
+    bool zero_failed;      /* they could not be written, which was told */
 
     /* atomic: written by the committer, read by anybody */
     uint64_t hwm;

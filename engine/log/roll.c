@@ -8,6 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/io/io.h"
 #include "engine/log/segment_age.h"
+#include "engine/log/zero_ahead.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -68,6 +69,7 @@ static int start_segment(NrdLog *log, NrdSegment *old)
     if (r == 0) {
         nrd_segment_set_index(segment, nrd_index_new(base), 0);
         if (old != NULL) {
+            nrd_zero_ahead_cut(log, old);
             nrd_segment_seal(old, base);
             nrd_counter_add(NRD_COUNTER_ROLLED, 1);
         }

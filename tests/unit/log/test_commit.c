@@ -96,6 +96,8 @@ static void test_file_bytes(void)
     fixture_expect(&f, 1, "world");
     fixture_commit(&f, "x");
     GByteArray *got = fixture_get(&f, SEGMENT_0);
+    g_assert_cmpuint(got->len, >=, fixture_stats(&f).size_bytes); /* zeros may follow */
+    g_byte_array_set_size(got, (guint)fixture_stats(&f).size_bytes);
     g_assert_cmpuint(got->len, ==, want->len + 27 + 15);
     g_assert_cmpmem(got->data, want->len, want->data, want->len);
     const uint8_t *frame = got->data + want->len;
@@ -323,9 +325,7 @@ static void test_reopen_finds_damage(void)
     fixture_open(&f);
     for (int i = 0; i < 4; i++)
         fixture_commit_numbers(&f, (unsigned)i * 10, 10);
-    GByteArray *bytes = fixture_get(&f, SEGMENT_0);
-    fixture_flip(&f, SEGMENT_0, bytes->len - 10); /* the last frame */
-    g_byte_array_unref(bytes);
+    fixture_flip(&f, SEGMENT_0, fixture_stats(&f).size_bytes - 10); /* the last frame */
     g_assert_cmpint(nrd_log_reopen(f.log), ==, 0);
     g_assert_cmpuint(nrd_log_hwm(f.log), ==, 40); /* never below what was acknowledged */
     g_assert_cmpint(fixture_read(&f, 35, NULL, &next), ==, -EBADMSG);
