@@ -121,6 +121,7 @@ static int start_session(Daemon *daemon, struct fuse_args *args)
     daemon->session = fuse_session_new(args, ops, sizeof *ops, daemon->fs);
     if (!daemon->session)
         return fail(g_strdup("the mount options were not understood; naradfs -h lists them"));
+    nrd_fs_set_session(daemon->fs, daemon->session);
     if (fuse_set_signal_handlers(daemon->session) != 0)
         return fail(g_strdup("signal handlers could not be set"));
     if (fuse_session_mount(daemon->session, daemon->mountpoint) != 0)
