@@ -20,6 +20,7 @@
 #include "engine/base/crc32c.h"
 #include "engine/io/io.h"
 #include "engine/log/frame_writer.h"
+#include "engine/log/segment_age.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -39,11 +40,12 @@ typedef struct Written {
 typedef struct Commit {
     NrdLog *log;
     NrdSegment *active;
-    int fd;          /* pinned */
-    uint64_t pos;    /* the active segment's size before */
-    uint64_t offset; /* the first record's */
-    int64_t commit_ms;
-    GArray *written; /* Written */
+    int fd;            /* pinned */
+    uint64_t pos;      /* the active segment's size before */
+    uint64_t offset;   /* the first record's */
+    int64_t now_ms;    /* what the clock said */
+    int64_t commit_ms; /* the same, or the newest that the log has seen when that is later */
+    GArray *written;   /* Written */
 } Commit;
 
 /* The caller's errors: what it can tell a producer. Anything else is an I/O error to it. */
@@ -167,6 +169,7 @@ static void advance(Commit *c)
     __atomic_store_n(&log->newest_ms, c->commit_ms, __ATOMIC_RELEASE);
     g_mutex_unlock(&log->lock);
     log->hwm_pos = end.pos;
+    nrd_segment_set_file_ms(c->active, c->now_ms);
     nrd_counter_add(NRD_COUNTER_COMMITS, 1);
     nrd_counter_add(NRD_COUNTER_RECORDS, next - c->offset);
 }
@@ -238,7 +241,8 @@ static int commit_batches(NrdLog *log, NrdRecordBatch *const *batches, size_t n_
         return r;
     c.pos = nrd_segment_size_bytes(c.active);
     c.offset = nrd_load(&log->next_offset);
-    c.commit_ms = MAX(nrd_clock_wall_ms(), __atomic_load_n(&log->newest_ms, __ATOMIC_ACQUIRE));
+    c.now_ms = nrd_clock_wall_ms();
+    c.commit_ms = MAX(c.now_ms, __atomic_load_n(&log->newest_ms, __ATOMIC_ACQUIRE));
     for (size_t i = 0; i < n_batches; i++)
         nrd_record_batch_stamp(batches[i], c.commit_ms);
     c.written = g_array_new(FALSE, FALSE, sizeof(Written));

@@ -41,6 +41,8 @@ int nrd_log_open(const NrdLogOptions *options, NrdLog **ret_log)
     log->settings = options->settings;
     log->list = nrd_segment_list_new(NULL, 0);
     g_mutex_init(&log->lock);
+    g_mutex_init(&log->remove_lock);
+    g_queue_init(&log->detached);
     int r = nrd_log_recover(log);
     if (r < 0) {
         log->closed = true;
@@ -73,16 +75,28 @@ static int write_hwm(NrdLog *log)
     return r;
 }
 
+static void drop_descriptors(NrdLog *log)
+{
+    NrdSegmentList *list = nrd_log_segments(log);
+    for (guint i = 0; i < list->n; i++)
+        nrd_segment_drop_fd(list->items[i]); /* a reader that is in the middle closes it when it is done */
+    nrd_segment_list_unref(list);
+}
+
 int nrd_log_close(NrdLog *log)
 {
     if (__atomic_exchange_n(&log->closed, true, __ATOMIC_ACQ_REL))
         return 0;
     int r = write_hwm(log);
-    NrdSegmentList *list = nrd_log_segments(log);
-    for (guint i = 0; i < list->n; i++)
-        nrd_segment_drop_fd(list->items[i]); /* a reader that is in the middle closes it when it is done */
-    nrd_segment_list_unref(list);
+    nrd_log_remove_at_close(log);
+    drop_descriptors(log);
     return r;
+}
+
+void nrd_log_abandon(NrdLog *log)
+{
+    if (!__atomic_exchange_n(&log->closed, true, __ATOMIC_ACQ_REL))
+        drop_descriptors(log);
 }
 
 void nrd_log_free(NrdLog *log)
@@ -91,7 +105,9 @@ void nrd_log_free(NrdLog *log)
         return;
     g_assert(log->closed && log->texts == NULL);
     nrd_segment_list_unref(log->list);
+    g_queue_clear_full(&log->detached, (GDestroyNotify)nrd_segment_unref);
     g_mutex_clear(&log->lock);
+    g_mutex_clear(&log->remove_lock);
     g_free(log->poison_reason);
     g_free(log->hwm_path);
     g_free(log->home.dir);

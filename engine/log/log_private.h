@@ -1,6 +1,6 @@
 /* The inside of a log, for the files of this folder.
  *
- * Lock order: segment load locks (I/O) > log->lock > text->lock > segment->lock, the hot lock. log->lock is never held
+ * Lock order: segment load locks (I/O) and log->remove_lock (I/O) > log->lock > text->lock > segment->lock, the hot lock. log->lock is never held
  * across I/O. "The committer" is the one thread at a time that commits, rolls, trims, reopens or closes. */
 #ifndef NRD_LOG_LOG_PRIVATE_H
 #define NRD_LOG_LOG_PRIVATE_H
@@ -38,7 +38,13 @@ struct NrdLog {
     int poison_errno;
     char *poison_reason;
     NrdLogSettings settings;
-    GList *texts; /* NrdText, open ones */
+    GList *texts;    /* NrdText, open ones */
+    GQueue detached; /* NrdSegment, a reference each: out of the list, their files still there; oldest first */
+
+    GMutex remove_lock; /* one removal of files at a time; held across I/O, never by a commit */
+    /* guarded by remove_lock */
+    NrdSegment *remove_failed; /* borrowed from detached: its failure was logged */
+    bool dir_unsynced;         /* names were removed since the folder was synced */
 };
 
 static inline uint64_t nrd_load(const uint64_t *value)
@@ -96,5 +102,9 @@ int nrd_log_roll_active(NrdLog *log) NRD_MUST_CHECK;
 /* text.c: lets every open text take references on the segments that it has not seen yet. Returns the number of open
  * texts. log->lock is held. */
 guint nrd_text_extend_all_locked(NrdLog *log);
+
+/* retention.c: removes files of detached segments while the log is being closed: a few at most, and it is no failure
+ * when some stay; the next open finds them as sealed segments. */
+void nrd_log_remove_at_close(NrdLog *log);
 
 #endif

@@ -18,6 +18,7 @@
 
 #include "engine/io/io.h"
 #include "engine/log/scan.h"
+#include "engine/log/segment_age.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -63,7 +64,9 @@ static int add_segment(NrdLog *log, int dir_fd, const char *name, GPtrArray *seg
         return complain(log, name, r, NULL);
     if (!S_ISREG(st.st_mode))
         return complain(log, name, -EIO, "it is not a regular file");
-    g_ptr_array_add(segments, nrd_segment_new(&log->home, base, (uint64_t)st.st_size));
+    NrdSegment *segment = nrd_segment_new(&log->home, base, (uint64_t)st.st_size);
+    nrd_segment_set_file_ms(segment, (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000);
+    g_ptr_array_add(segments, segment);
     return 0;
 }
 

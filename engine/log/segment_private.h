@@ -29,6 +29,7 @@ struct NrdSegment {
     uint64_t size_bytes;
     GArray *known_gaps; /* uint64_t file positions of gaps that were counted; NULL: none */
     bool read_failed;   /* logged; until a read succeeds */
+    int64_t file_ms;    /* when the file was written last by the machine's clock; 0: not known */
 };
 
 /* Frees a cold sealed segment's index. The hot lock is held, nobody has it pinned. */

@@ -13,6 +13,8 @@
 struct NrdDataDir {
     int root_fd;
     int lock_fd; /* -1 on a read-only file system without a lock file */
+    bool read_only;
+    int64_t last_used_ms; /* of the lock file, before it was taken */
 };
 
 static const char *const folders[] = { "meta", "topics", "ingress" };
@@ -90,11 +92,15 @@ static void write_pid(int fd)
 }
 
 /* Whether a lock on this descriptor is a lock on a file, and not on a FIFO or a device that took its place. */
-static int check_regular(int fd)
+static int check_regular(int fd, int64_t *ret_mtime_ms)
 {
     struct stat st;
     int rc = nrd_io->fstat(fd, &st);
-    return rc < 0 || S_ISREG(st.st_mode) ? rc : -EINVAL;
+    if (rc == 0 && !S_ISREG(st.st_mode))
+        rc = -EINVAL;
+    if (rc == 0)
+        *ret_mtime_ms = (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
+    return rc;
 }
 
 static int take_lock(NrdDataDir *dir, const char *path, bool read_only, char **ret_why)
@@ -110,7 +116,7 @@ static int take_lock(NrdDataDir *dir, const char *path, bool read_only, char **r
     if (fd < 0)
         return refuse(ret_why, fd, g_strdup_printf("%s/lock cannot be opened: %s", path, g_strerror(-fd)));
     dir->lock_fd = fd;
-    int rc = check_regular(fd);
+    int rc = check_regular(fd, &dir->last_used_ms);
     if (rc == -EINVAL)
         return refuse(ret_why, rc, g_strdup_printf("%s/lock is not a regular file; remove it", path));
     if (rc == 0)
@@ -273,6 +279,7 @@ int nrd_data_dir_open(const char *path, bool read_only, NrdDataDir **ret_dir, ch
     NrdDataDir *dir = g_new0(NrdDataDir, 1);
     bool laid_out = false;
     dir->root_fd = dir->lock_fd = -1;
+    dir->read_only = read_only;
     int rc = open_root(path, read_only, &dir->root_fd, ret_why);
     if (rc == 0)
         rc = check_format(dir->root_fd, path, &laid_out, ret_why);
@@ -299,10 +306,18 @@ int nrd_data_dir_fd(const NrdDataDir *dir)
     return dir->root_fd;
 }
 
+int64_t nrd_data_dir_last_used_ms(const NrdDataDir *dir)
+{
+    return dir->last_used_ms;
+}
+
 void nrd_data_dir_close(NrdDataDir *dir)
 {
     if (!dir)
         return;
+    /* Nobody's any more; and its time tells the next run how far the clock had come. Only a hint: a failure is nothing. */
+    if (dir->lock_fd >= 0 && !dir->read_only)
+        (void)nrd_io->ftruncate(dir->lock_fd, 0);
     nrd_io_close(&dir->lock_fd);
     nrd_io_close(&dir->root_fd);
     g_free(dir);

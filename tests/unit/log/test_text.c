@@ -204,16 +204,18 @@ static void test_trim(void)
     uint64_t oldest = nrd_log_oldest(f.log);
     g_assert_cmpuint(oldest, >, 0);
     g_assert_cmpint(fixture_read(&f, oldest - 1, NULL, NULL), ==, -ENOENT);
-    GPtrArray *logs = names_in(&f, ".log"), *indexes = names_in(&f, ".index");
-    g_assert_cmpuint(logs->len, ==, 1);
-    g_assert_cmpuint(indexes->len, ==, 0);
-    g_ptr_array_unref(logs);
-    g_ptr_array_unref(indexes);
     expect_text(old, m.text->str, m.text->len); /* what is open keeps its positions */
     expect_model(&f, &m, oldest);
     model_commit(&f, &m, 10, 100);
     expect_text(old, m.text->str, m.text->len);
     nrd_text_close(old);
+    g_assert_cmpint(nrd_log_remove_detached(f.log, &n), ==, 0);
+    g_assert_cmpuint(n, ==, 0);
+    GPtrArray *logs = names_in(&f, ".log"), *indexes = names_in(&f, ".index");
+    g_assert_cmpuint(logs->len, ==, 1);
+    g_assert_cmpuint(indexes->len, ==, 0);
+    g_ptr_array_unref(logs);
+    g_ptr_array_unref(indexes);
     fixture_close(&f);
     fixture_open(&f);
     g_assert_cmpuint(nrd_log_oldest(f.log), ==, oldest);
@@ -222,6 +224,7 @@ static void test_trim(void)
     fixture_tear_down(&f);
 }
 
+/* A file that cannot be removed holds up the later ones: what is on the disk is a suffix. */
 static void test_trim_fails(void)
 {
     Fixture f;
@@ -232,16 +235,21 @@ static void test_trim_fails(void)
     uint64_t count = nrd_counter_get(NRD_COUNTER_RETENTION_UNLINK);
     fault_set(FAULT_UNLINK, 3, -EPERM, true);
     fault.suffix = ".log";
-    g_assert_cmpint(nrd_log_trim(f.log, nrd_log_hwm(f.log), &n), ==, -EPERM);
+    g_assert_cmpint(nrd_log_trim(f.log, nrd_log_hwm(f.log), &n), ==, 0);
+    g_assert_cmpuint(n, ==, segments - 1);
+    g_assert_cmpint(nrd_log_remove_detached(f.log, &n), ==, -EPERM);
     fault_clear();
     g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_RETENTION_UNLINK), ==, count + 1);
-    g_assert_cmpuint(fixture_stats(&f).n_segments, ==, segments - 2); /* a suffix */
     GPtrArray *logs = names_in(&f, ".log");
     g_assert_cmpuint(logs->len, ==, segments - 2);
     g_ptr_array_unref(logs);
     expect_model(&f, &m, nrd_log_oldest(f.log));
-    g_assert_cmpint(nrd_log_trim(f.log, nrd_log_hwm(f.log), &n), ==, 0);
-    g_assert_cmpuint(n, ==, segments - 3);
+    g_assert_cmpint(nrd_log_remove_detached(f.log, &n), ==, 0);
+    g_assert_cmpuint(n, ==, 0);
+    logs = names_in(&f, ".log");
+    g_assert_cmpuint(logs->len, ==, 1);
+    g_ptr_array_unref(logs);
+    expect_model(&f, &m, nrd_log_oldest(f.log));
     model_clear(&m);
     fixture_tear_down(&f);
 }
