@@ -39,15 +39,13 @@ static bool out_of_service(NrdTopic *topic)
     return why != NULL;
 }
 
-/* What is plainly outside the log is refused without looking at the disk. last: whether the high watermark itself is
+/* What is plainly outside an open log is refused without looking at the disk. last: whether the high watermark itself is
  * meant too. */
 static bool outside(NrdPartition *partition, uint64_t offset, bool last)
 {
     NrdPartitionInfo info;
-    if (!nrd_partition_known(partition))
-        return false;
     nrd_partition_info(partition, &info);
-    bool out = !info.fault && (offset < info.oldest_offset || offset > info.hwm || (offset == info.hwm && !last));
+    bool out = info.open && (offset < info.oldest_offset || offset > info.hwm || (offset == info.hwm && !last));
     nrd_partition_info_clear(&info);
     return out;
 }
