@@ -154,6 +154,24 @@ bool nrd_index_find_text(const NrdIndex *index, uint64_t text_pos, NrdIndexPlace
     return true;
 }
 
+bool nrd_index_find_time(const NrdIndex *index, int64_t time_ms, NrdIndexPlace *ret_place)
+{
+    guint low = 0, high = index->entries->len;
+
+    if (high == 0 || index->end.commit_ms < time_ms)
+        return false;
+    while (low < high) {
+        guint mid = low + (high - low) / 2;
+        if (entry_at(index, mid)->commit_ms < time_ms)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    /* the record stands behind the frame of entry low - 1, and not behind that of entry low */
+    place_of(index, low > 0 ? low - 1 : 0, ret_place);
+    return true;
+}
+
 void nrd_index_continue(NrdIndex *index, const NrdIndex *old, const NrdIndexEnd *since)
 {
     uint64_t text_before = index->end.text_bytes;

@@ -43,7 +43,7 @@ typedef struct NrdIndex {
     bool after_gap; /* the next frame gets an entry whatever its position */
 } NrdIndex;
 
-/* Where to begin reading for an offset or a text position. */
+/* Where to begin reading for an offset, a text position or a time. */
 typedef struct NrdIndexPlace {
     bool is_gap; /* only `gap` holds: the offset is lost */
     NrdGap gap;
@@ -69,6 +69,9 @@ void nrd_index_find_offset(const NrdIndex *index, uint64_t offset, NrdIndexPlace
 
 /* The entry from which text position text_pos is reached; false when there is none. */
 bool nrd_index_find_text(const NrdIndex *index, uint64_t text_pos, NrdIndexPlace *ret_place);
+
+/* From which frame on the first record at or after time_ms is found; false when the index has none. */
+bool nrd_index_find_time(const NrdIndex *index, int64_t time_ms, NrdIndexPlace *ret_place);
 
 /* `index` was rebuilt up to `since` while `old` went on growing: takes over what old has beyond. */
 void nrd_index_continue(NrdIndex *index, const NrdIndex *old, const NrdIndexEnd *since);

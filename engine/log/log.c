@@ -22,6 +22,14 @@ uint64_t nrd_log_visible_text_locked(NrdLog *log, NrdSegment *segment)
     return text_bytes > hidden ? text_bytes - hidden : 0;
 }
 
+uint64_t nrd_log_visible_size_locked(NrdLog *log, NrdSegment *segment)
+{
+    if (segment != nrd_segment_list_last(log->list))
+        return nrd_segment_size_bytes(segment);
+    /* the two move one after the other: the smaller is right */
+    return MIN(nrd_segment_end(segment).pos, nrd_load(&log->hwm_pos));
+}
+
 NrdSegment *nrd_log_active(NrdLog *log)
 {
     /* only the committer replaces the list, and it is the caller */
@@ -176,9 +184,12 @@ void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats)
     stats.last_commit_ms = __atomic_load_n(&log->newest_ms, __ATOMIC_ACQUIRE);
     stats.poison_errno = log->poison_errno;
     stats.n_segments = log->list->n;
-    for (guint i = 0; i < log->list->n; i++) {
-        stats.size_bytes += nrd_segment_size_bytes(log->list->items[i]);
-        stats.text_bytes += nrd_log_visible_text_locked(log, log->list->items[i]);
+    if (log->list->n > 0) {
+        const NrdSegmentSums *sums = nrd_segment_list_sums_locked(log->list, nrd_load(&log->home.text_version));
+        NrdSegment *active = nrd_segment_list_last(log->list);
+        stats.size_bytes = sums->size_bytes + nrd_segment_size_bytes(active);
+        stats.text_bytes = sums->text_bytes + nrd_log_visible_text_locked(log, active);
+        stats.oldest_last_ms = nrd_segment_last_ms(log->list->items[0]);
     }
     g_mutex_unlock(&log->lock);
     *ret_stats = stats;

@@ -48,6 +48,7 @@ static void detach(NrdLog *log, guint n, NrdDeleteReason reason)
     nrd_store(&log->oldest, nrd_segment_base(rest->items[0]));
     for (guint i = 0; i < n; i++)
         g_queue_push_tail(&log->detached, all->items[i]);
+    nrd_text_drop_all_locked(log); /* what they have read past they give up */
     g_mutex_unlock(&log->lock);
     nrd_segment_list_unref(old);
     for (guint i = 0; i < n; i++) {

@@ -167,7 +167,8 @@ static NrdIndex *install_index_locked(NrdSegment *segment, NrdIndex *index)
 {
     NrdIndex *old = segment->index;
 
-    if (!segment->end_known || segment->end.text_bytes != index->end.text_bytes)
+    bool differs = segment->end.text_bytes != index->end.text_bytes || segment->end.commit_ms != index->end.commit_ms;
+    if (differs || (segment->sealed && !segment->end_known))
         text_moved(segment->home);
     segment->index = index;
     segment->end = index->end;
@@ -182,7 +183,8 @@ void nrd_segment_set_index(NrdSegment *segment, NrdIndex *index, uint64_t size_b
     NrdIndex *old = install_index_locked(segment, index);
     segment->size_bytes = size_bytes;
     g_mutex_unlock(&segment->lock);
-    text_moved(segment->home);
+    if (old != NULL) /* else it is new, and nobody has read it */
+        text_moved(segment->home);
     nrd_index_free(old);
 }
 
@@ -204,6 +206,14 @@ NrdIndexEnd nrd_segment_end(NrdSegment *segment)
     return end;
 }
 
+bool nrd_segment_end_is_known(NrdSegment *segment)
+{
+    g_mutex_lock(&segment->lock);
+    bool known = segment->end_known;
+    g_mutex_unlock(&segment->lock);
+    return known;
+}
+
 uint64_t nrd_segment_version(NrdSegment *segment)
 {
     g_mutex_lock(&segment->lock);
@@ -218,6 +228,16 @@ uint64_t nrd_segment_size_bytes(NrdSegment *segment)
     uint64_t size_bytes = segment->size_bytes;
     g_mutex_unlock(&segment->lock);
     return size_bytes;
+}
+
+int64_t nrd_segment_last_ms(NrdSegment *segment)
+{
+    g_mutex_lock(&segment->lock);
+    int64_t last_ms = segment->end.commit_ms;
+    if (last_ms == 0 && segment->size_bytes > 0)
+        last_ms = segment->file_ms;
+    g_mutex_unlock(&segment->lock);
+    return last_ms;
 }
 
 static bool learn_gap_locked(NrdSegment *segment, uint64_t pos)
@@ -374,6 +394,24 @@ int nrd_segment_find_text(NrdSegment *segment, uint64_t text_pos, NrdIndexPlace 
     *ret_version = segment->version;
     g_mutex_unlock(&segment->lock);
     return 0;
+}
+
+int nrd_segment_find_time(NrdSegment *segment, int64_t time_ms, NrdIndexPlace *ret_place, uint64_t *ret_version,
+                          bool *ret_found)
+{
+    int r = with_index(segment);
+    if (r < 0)
+        return r;
+    g_mutex_lock(&segment->lock);
+    *ret_found = nrd_index_find_time(segment->index, time_ms, ret_place);
+    *ret_version = segment->version;
+    g_mutex_unlock(&segment->lock);
+    return 0;
+}
+
+int nrd_segment_learn_end(NrdSegment *segment)
+{
+    return nrd_segment_end_is_known(segment) ? 0 : with_index(segment);
 }
 
 int nrd_segment_repair(NrdSegment *segment, uint64_t seen_version)

@@ -75,7 +75,11 @@ void nrd_segment_open_sealed(NrdSegment *segment, uint64_t end_offset);
 
 /* Snapshots; never block on the disk. */
 NrdIndexEnd nrd_segment_end(NrdSegment *segment);
+bool nrd_segment_end_is_known(NrdSegment *segment); /* text and time too; not so after an open that could not read */
 uint64_t nrd_segment_size_bytes(NrdSegment *segment);
+/* Time of the last write: the greatest commit time, or the file's modification time at open when no record of it can be
+ * read; 0 when it is empty. */
+int64_t nrd_segment_last_ms(NrdSegment *segment);
 uint64_t nrd_segment_version(NrdSegment *segment); /* of its index: bytes read under another one may be stale */
 
 /* Looks an offset or a text position up; pinned. *ret_version goes to nrd_segment_repair. May load the index. */
@@ -84,6 +88,13 @@ int nrd_segment_find_offset(NrdSegment *segment, uint64_t offset, NrdIndexPlace 
 /* *ret_found is false when the segment's text ends before text_pos. */
 int nrd_segment_find_text(NrdSegment *segment, uint64_t text_pos, NrdIndexPlace *ret_place, uint64_t *ret_version,
                           bool *ret_found) NRD_MUST_CHECK;
+
+/* *ret_found is false when every record of the segment is older than time_ms. */
+int nrd_segment_find_time(NrdSegment *segment, int64_t time_ms, NrdIndexPlace *ret_place, uint64_t *ret_version,
+                          bool *ret_found) NRD_MUST_CHECK;
+
+/* Makes the end of a segment known that an open could not read; 0 when it is known already. May block. */
+int nrd_segment_learn_end(NrdSegment *segment) NRD_MUST_CHECK;
 
 /* A read met something that does not fit the index of that version: scans the segment and rebuilds the index, so that
  * damage becomes a gap; new gaps are counted and logged, once. Pinned. May block for a read of the segment. */
