@@ -358,7 +358,7 @@ def test_segments_are_the_files(m, codec):
         if how:
             how()
         names = os.listdir(part + "/segments")
-        assert names == segment_files(m, "t") and len(names) > 3
+        assert names == segment_files(m, "t") and len(names) >= 3
         found = []
         for name in names:
             path = f"{part}/segments/{name}"
@@ -367,7 +367,8 @@ def test_segments_are_the_files(m, codec):
             assert (st.st_size, st.st_blocks) == (len(shown), (len(shown) + 511) // 512)
             assert read_file(f"{m.data_part('t')}/{name}")[:len(shown)] == shown
             records = [record for frame in seglog.frames(shown) for record in frame.records()]
-            assert records and st.st_mtime_ns // 1_000_000 == records[-1][1]
+            assert records or name == names[-1]
+            assert not records or st.st_mtime_ns // 1_000_000 == records[-1][1]
             found += records
         assert [payload for _, _, _, payload in found] == rows
         assert [offset for offset, _, _, _ in found] == list(range(100))
@@ -509,7 +510,7 @@ def test_who_may_not_read_the_log_reads_none_of_it(mounts):
     os.chmod(m.topic("t"), 0o755)
     names = ("log", "from/start", "from/0", "records/0", "by-time/0", f"segments/{0:020d}.log")
     for name in names:
-        assert b"secret" in as_nobody(m.mnt, f"cat topics/t/p00000/{name}")[1].encode(), name
+        assert as_nobody(m.mnt, f"grep -c secret topics/t/p00000/{name}") == (0, "1\n"), name
     os.chmod(part + "/log", 0o400)
     time.sleep(1.1)  # what the kernel may remember of a sealed segment
     for name in names:
@@ -528,7 +529,7 @@ def test_deletion_under_open_readers(m):
     fds = [os.open(f"{part}/{path}", os.O_RDONLY) for path in paths]
     for fd in fds:
         os.pread(fd, 1 << 20, 0)
-    folder = os.open(part + "/records", os.O_RDONLY)
+    folder = os.open(part + "/records", os.O_RDONLY)  # its names are those of this moment
     write_file(m.topic("t") + "/ctl", f"delete {xattr(part, 'incarnation')}\n".encode())
     for fd, path in zip(fds, paths):
         assert fails(os.pread, fd, 100, 0) == errno.EIDRM, path
@@ -537,7 +538,8 @@ def test_deletion_under_open_readers(m):
         ((_, events),) = poll.poll(0)
         assert events & select.POLLERR and events & select.POLLHUP, path
         os.close(fd)
-    assert os.listdir(folder) == []
+    assert len(os.listdir(folder)) == 101
+    assert fails(lambda: os.stat("5", dir_fd=folder)) in (errno.ENOENT, errno.ESTALE)
     os.close(folder)
     new = m.make("t")
     produce(new, "new")
@@ -560,7 +562,8 @@ def test_scans_of_the_new_folders(m, tmp_path):
         produce(part, *rows[start:start + 100])
     before = {name: xattr(part, name) for name in XATTRS}
     shell(f"ls -lR {m.mnt} > /dev/null; find {m.mnt} -ls > /dev/null; du -a {m.mnt} > /dev/null")
-    assert int(shell(f"grep -r 'row 1499' {part} | wc -l").stdout) == 4  # log, from/start, records/, segments/
+    found = shell(f"cd {part}; grep -rl 'row 1499' . | sort").stdout.decode().split()
+    assert found == ["./from/start", "./log", "./records/1499", f"./segments/{1200:020d}.log"]
     for command in (f"cp -a {part} {tmp_path}/copy", f"mkdir {tmp_path}/tar; tar -C {part} -cf - . | tar -C {tmp_path}/tar -xf -",
                     f"rsync -a {part}/ {tmp_path}/rsync"):
         shell("set -o pipefail; " + command)
