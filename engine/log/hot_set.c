@@ -2,6 +2,7 @@
 #include "engine/log/hot_set.h"
 
 #include "engine/io/io.h"
+#include "engine/log/frame_cache.h"
 
 #include <sys/resource.h>
 
@@ -150,6 +151,7 @@ void nrd_hot_drop_fd(NrdSegment *segment)
 
 void nrd_hot_forget(NrdSegment *segment)
 {
+    nrd_frame_cache_drop(segment);
     g_mutex_lock(&hot_lock);
     g_assert(segment->pins == 0);
     leave_lru_locked(segment);

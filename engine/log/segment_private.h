@@ -1,4 +1,4 @@
-/* The inside of a segment, for segment.c and hot_set.c alone. */
+/* The inside of a segment, for segment.c, segment_age.c, hot_set.c and frame_cache.c alone. */
 #ifndef NRD_LOG_SEGMENT_PRIVATE_H
 #define NRD_LOG_SEGMENT_PRIVATE_H
 
@@ -30,6 +30,11 @@ struct NrdSegment {
     GArray *known_gaps; /* uint64_t file positions of gaps that were counted; NULL: none */
     bool read_failed;   /* logged; until a read succeeds */
     int64_t file_ms;    /* when the file was written last by the machine's clock; 0: not known */
+
+    /* guarded by the lock of the frame cache */
+    GQueue cached;          /* its frames */
+    uint64_t cache_id;      /* 0: nothing of it is kept */
+    uint64_t cache_version; /* of the index, that they belong to */
 };
 
 /* Frees a cold sealed segment's index. The hot lock is held, nobody has it pinned. */

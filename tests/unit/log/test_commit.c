@@ -4,6 +4,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
 #include "engine/base/endian.h"
+#include "engine/log/frame_cache.h"
 
 #include <errno.h>
 #include <string.h>
@@ -432,6 +433,7 @@ static void test_sequential_reads(void)
         g_assert_cmpmem(view.payload, view.payload_size, want, (size_t)n);
     }
     g_assert_cmpuint(fault.counts[FAULT_PREAD], <=, 51);
+    nrd_frame_cache_set_limit(0); /* the disk alone from here on */
     fault_set(FAULT_PREAD, 1, -EIO, true);
     nrd_log_cursor_reset(cursor);
     g_assert_cmpint(nrd_log_cursor_read(cursor, 500, &view, &next), ==, -EIO); /* no gap */
@@ -441,6 +443,7 @@ static void test_sequential_reads(void)
     g_assert_cmpint(nrd_log_cursor_read(cursor, 500, &view, &next), ==, 0);
     g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_CORRUPT_FRAMES), ==, corrupt);
     nrd_log_cursor_free(cursor);
+    nrd_frame_cache_set_limit(64 << 20);
     fixture_tear_down(&f);
 }
 
