@@ -11,11 +11,11 @@ struct NrdSegment {
     uint64_t base;
 
     /* guarded by the hot lock */
-    int fd;        /* -1: closed */
-    uint32_t pins; /* readers and the committer */
-    bool drop_fd;  /* close at the last unpin */
-    bool in_lru;
-    GList lru; /* data is the segment */
+    int fd;         /* -1: closed */
+    uint32_t pins;  /* readers and the committer */
+    bool drop_fd;   /* close at the last unpin */
+    GQueue *in_lru; /* the one it is in, or NULL */
+    GList lru;      /* data is the segment */
 
     GMutex load_lock; /* one load or repair at a time; held across I/O */
 
