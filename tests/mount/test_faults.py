@@ -316,8 +316,8 @@ def test_failed_read_gives_the_lease_back(m):
     part = m.make("t")
     produce(part, "a", "b")
     m.restart()  # nothing of it is in memory
+    consumer = Consumer(part)  # opens the partition, which reads too
     fault = Inject(m, active_segment(m, "t"), "pread64,preadv,preadv2,read", "error=EIO")
-    consumer = Consumer(part)
     try:
         assert fails(consumer.read) == errno.EIO
         assert fault.fired() >= 1
