@@ -251,13 +251,3 @@ void nrd_frame_cache_note(NrdSegment *segment, uint64_t offset, uint64_t pos, ui
     g_mutex_unlock(&cache_lock);
     free_doomed(&doomed);
 }
-
-void nrd_frame_cache_set_limit(size_t limit_bytes)
-{
-    (void)limit_bytes;
-}
-
-size_t nrd_frame_cache_size(void)
-{
-    return 0;
-}
