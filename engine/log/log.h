@@ -24,12 +24,16 @@ typedef struct NrdText NrdText;
 
 typedef enum NrdCodec { NRD_CODEC_NONE = 0, NRD_CODEC_ZSTD = 1 } NrdCodec;
 
+/* A good value for prealloc_bytes below (zero_ahead.h has the figures). */
+#define NRD_LOG_PREALLOC_BYTES ((uint64_t)64 * 1024)
+
 /* What may change while a log is open. */
 typedef struct NrdLogSettings {
     uint64_t segment_bytes; /* roll above this */
     NrdCodec codec;
-    int zstd_level;      /* 1-19 */
-    int64_t roll_age_ms; /* roll before the first write that finds the oldest record older; 0: never */
+    int zstd_level;          /* 1-19 */
+    int64_t roll_age_ms;     /* roll before the first write that finds the oldest record older; 0: never */
+    uint64_t prealloc_bytes; /* zeros written ahead of the active segment's tail, a chunk at a time; 0: none */
 } NrdLogSettings;
 
 typedef struct NrdLogOptions {
@@ -62,6 +66,9 @@ int nrd_log_open(const NrdLogOptions *options, NrdLog **ret_log) NRD_MUST_CHECK;
 /* Writes the exact high watermark (unless poisoned or read-only) and closes the files. Later reads answer -ESHUTDOWN.
  * The log stays allocated until nrd_log_free. Returns the first error; the files are closed all the same. */
 int nrd_log_close(NrdLog *log) NRD_MUST_CHECK;
+
+/* As a close, but writes nothing: the folder under this name is not the one that was opened. */
+void nrd_log_abandon(NrdLog *log);
 void nrd_log_free(NrdLog *log); /* takes NULL; closed, and no cursor or text of it left */
 
 /* What a cleanly closed log left in its folder, without opening it: reads hwm, the listing and the headers of side files,

@@ -11,6 +11,9 @@
  *   8 bytes       tail < H, else     H = tail (the seed's min(file, tail)); a torn tail is cut
  *   otherwise     any                H = tail, looked up on the disk and not in the page cache; a torn tail is cut
  *
+ * Zeros behind the last frame were written ahead of it (zero_ahead.h): they explain nothing and are cut in silence. A
+ * piece of a frame with zeros behind it is a torn tail like any other.
+ *
  * H below the newest segment's base is raised to it: nothing is rolled before it is committed, so such a file is stale.
  * Opening writes nothing but the cut and missing side files. All of it is the same on the next open: a cut leaves a
  * file of whole frames, a gap stays where it is. */
@@ -18,6 +21,7 @@
 
 #include "engine/io/io.h"
 #include "engine/log/scan.h"
+#include "engine/log/segment_age.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -63,7 +67,9 @@ static int add_segment(NrdLog *log, int dir_fd, const char *name, GPtrArray *seg
         return complain(log, name, r, NULL);
     if (!S_ISREG(st.st_mode))
         return complain(log, name, -EIO, "it is not a regular file");
-    g_ptr_array_add(segments, nrd_segment_new(&log->home, base, (uint64_t)st.st_size));
+    NrdSegment *segment = nrd_segment_new(&log->home, base, (uint64_t)st.st_size);
+    nrd_segment_set_file_ms(segment, (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000);
+    g_ptr_array_add(segments, segment);
     return 0;
 }
 
@@ -133,7 +139,8 @@ int nrd_log_adopt_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
     }
     uint64_t hidden_text = index->end.text_bytes - visible.text_bytes;
     nrd_segment_report_gaps(active, index);
-    log->hwm_pos = visible.pos;
+    nrd_store(&log->hwm_pos, visible.pos);
+    log->zero_end = 0;
     nrd_store(&log->next_offset, index->end.offset);
     g_mutex_lock(&log->lock);
     nrd_segment_set_index(active, index, size_bytes);
@@ -154,13 +161,17 @@ static void report_lost(NrdLog *log, uint64_t tail, uint64_t committed)
              log->home.dir, committed, tail);
 }
 
-/* Cuts what is behind the last good frame. */
-static int cut_tail(NrdLog *log, NrdSegment *active, int fd, const NrdIndexEnd *end, uint64_t size_bytes)
+static void report_torn(NrdLog *log, NrdSegment *active, const NrdIndexEnd *end, uint64_t size_bytes)
 {
     nrd_counter_add(NRD_COUNTER_TORN_TAILS, 1);
     nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, (int64_t)end->offset),
              "torn tail of %" PRIu64 " bytes in segment %020" PRIu64 " %s", size_bytes - end->pos,
              nrd_segment_base(active), log->home.read_only ? "hidden" : "cut");
+}
+
+/* Cuts what is behind the last good frame. */
+static int cut_tail(NrdLog *log, int fd, const NrdIndexEnd *end)
+{
     if (log->home.read_only)
         return 0;
     int r = nrd_io->ftruncate(fd, (int64_t)end->pos);
@@ -179,7 +190,8 @@ static int settle_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
 
     if (file->clean && file->value < hwm) {
         hwm = MAX(file->value, nrd_segment_base(active));
-    } else if (file->clean && file->value > hwm && tail->torn && file->value - hwm <= tail->max_n_lost) {
+    } else if (file->clean && file->value > hwm && tail->torn && !tail->only_zeros &&
+               file->value - hwm <= tail->max_n_lost) {
         rotten = true;
         hwm = file->value;
         nrd_index_add_gap(index, size_bytes, hwm);
@@ -188,7 +200,9 @@ static int settle_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
     if (file->clean && file->value > hwm)
         report_lost(log, hwm, file->value);
     if (tail->torn && !rotten) {
-        int r = cut_tail(log, active, fd, &index->end, size_bytes);
+        if (!tail->only_zeros)
+            report_torn(log, active, &index->end, size_bytes);
+        int r = cut_tail(log, fd, &index->end);
         if (r < 0) {
             nrd_index_free(index);
             return r;

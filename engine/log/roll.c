@@ -5,7 +5,10 @@
  * as the active one: the old one then ends where the new one begins, and nothing was written to it since. */
 #include "engine/log/log_private.h"
 
+#include "engine/base/clock.h"
 #include "engine/io/io.h"
+#include "engine/log/segment_age.h"
+#include "engine/log/zero_ahead.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -52,7 +55,7 @@ static void install(NrdLog *log, NrdSegment *segment)
         nrd_store(&log->oldest, nrd_segment_base(segment));
     g_mutex_unlock(&log->lock);
     nrd_segment_list_unref(old);
-    log->hwm_pos = 0;
+    nrd_store(&log->hwm_pos, 0);
     log->roll_needed = false;
 }
 
@@ -65,8 +68,11 @@ static int start_segment(NrdLog *log, NrdSegment *old)
     int r = create_file(log, path);
     if (r == 0) {
         nrd_segment_set_index(segment, nrd_index_new(base), 0);
-        if (old != NULL)
+        if (old != NULL) {
+            nrd_zero_ahead_cut(log, old);
             nrd_segment_seal(old, base);
+            nrd_counter_add(NRD_COUNTER_ROLLED, 1);
+        }
         install(log, segment);
     }
     g_free(path);
@@ -85,6 +91,19 @@ int nrd_log_roll_active(NrdLog *log)
     return start_segment(log, active);
 }
 
+/* Whether the active segment is not to be written to any more: it is full, or its oldest record too old (seed:
+ * "Time-based roll"). */
+static bool is_done(NrdSegment *active, const NrdLogSettings *settings)
+{
+    NrdIndexEnd end = nrd_segment_end(active);
+
+    if (end.offset == nrd_segment_base(active))
+        return false;
+    return end.pos >= settings->segment_bytes ||
+           (settings->roll_age_ms > 0 &&
+            nrd_is_older(nrd_segment_first_ms(active), nrd_clock_wall_ms(), settings->roll_age_ms));
+}
+
 int nrd_log_prepare_active(NrdLog *log)
 {
     NrdSegment *active = nrd_log_active(log);
@@ -94,11 +113,9 @@ int nrd_log_prepare_active(NrdLog *log)
     if (nrd_load(&log->hwm) != nrd_load(&log->next_offset))
         return 0; /* a hidden tail must stay in the active segment */
     g_mutex_lock(&log->lock);
-    uint64_t segment_bytes = log->settings.segment_bytes;
+    NrdLogSettings settings = log->settings;
     g_mutex_unlock(&log->lock);
-    NrdIndexEnd end = nrd_segment_end(active);
-    bool full = end.pos >= segment_bytes && end.offset > nrd_segment_base(active);
-    return full || log->roll_needed ? nrd_log_roll_active(log) : 0;
+    return log->roll_needed || is_done(active, &settings) ? nrd_log_roll_active(log) : 0;
 }
 
 int nrd_log_roll(NrdLog *log)
