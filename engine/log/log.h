@@ -132,6 +132,9 @@ int nrd_log_expire(NrdLog *log, const NrdRetention *retention, uint64_t *ret_n_d
  * the rest up. */
 int nrd_log_remove_detached(NrdLog *log, uint64_t *ret_n_left) NRD_MUST_CHECK;
 
+/* Whether files of detached segments are still there. Memory only, any thread. */
+bool nrd_log_has_detached(NrdLog *log);
+
 void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats); /* never blocks on the disk */
 char *nrd_log_poison_reason(NrdLog *log);                /* one sentence or NULL; g_free */
 uint64_t nrd_log_hwm(NrdLog *log);                       /* atomic load */

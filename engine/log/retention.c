@@ -276,3 +276,11 @@ void nrd_log_remove_at_close(NrdLog *log)
         (void)remove_files(log, MAX_AT_CLOSE, true); /* it was reported; the next open finds what stays */
     g_mutex_unlock(&log->remove_lock);
 }
+
+bool nrd_log_has_detached(NrdLog *log)
+{
+    g_mutex_lock(&log->lock);
+    bool has = !g_queue_is_empty(&log->detached);
+    g_mutex_unlock(&log->lock);
+    return has;
+}
