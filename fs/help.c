@@ -18,7 +18,7 @@ static const char help[] =
     "      log                    every committed record, a line each; tail -f works\n"
     "      from/<offset>          the same from there on; from/start, from/end (what comes from now on)\n"
     "      records/<offset>       one record, exactly; its key and time: getfattr -d\n"
-    "      by-time/<time>         leads to the first record committed at or after it: 2026-01-31T12:00:00Z, or Unix ms\n"
+    "      by-time/<time>         leads to the first record committed at or after a time: 2026-01-31T12:00:00Z\n"
     "      segments/              the files of the log as they are on disk\n"
     "      ctl, status            verbs and numbers of the partition (numbers also: getfattr -d)\n"
     "\n"

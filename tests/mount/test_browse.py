@@ -715,7 +715,8 @@ def slow_partition(m):
     try:
         yield fault
     finally:
-        fault.stop()
+        if fault.process.poll() is None:
+            fault.stop()
 
 
 def quick(call, *arguments):
@@ -754,11 +755,14 @@ def test_a_slow_partition_stops_nobody_else(m):
 @pytest.mark.limit(120)
 def test_a_stop_answers_what_waits(m):
     part = m.part("t")
-    with slow_partition(m):
+    with slow_partition(m) as fault:
         work = [Background(os.stat, part)] + [Background(read_file, part + "/records/0") for _ in range(5)]
         time.sleep(0.3)
         assert work[0].running()
         m.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert work[0].running() and m.process.poll() is None
+        fault.stop()
         for one in work:
             one.join(60)
         assert m.wait_exit(60) == 0
