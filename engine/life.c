@@ -112,10 +112,21 @@ static int open_files(NrdPartition *partition)
     return 0;
 }
 
-/* What passes by itself is tried again by the next use; anything else takes the partition out of service. */
-static bool passes(int rc)
+/* The same failure again is not told again. */
+static void report_open(NrdPartition *partition, int rc)
 {
-    return rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM;
+    if (rc < 0)
+        nrd_counter_add(NRD_COUNTER_OPEN_FAILED, 1);
+    else
+        nrd_counter_add(NRD_COUNTER_OPENED, 1);
+    if (rc < 0 && rc != partition->open_errno)
+        nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition),
+                 "the partition could not be opened: %s; it is out of service, and tried again at its next use or when "
+                 "`reopen` is written to its ctl",
+                 g_strerror(-rc));
+    if (rc == 0 && partition->open_errno < 0)
+        nrd_diag(NRD_LEVEL_NOTICE, nrd_partition_place(partition), "the partition is in service again");
+    partition->open_errno = rc;
 }
 
 static int open_guarded(NrdPartition *partition)
@@ -126,28 +137,22 @@ static int open_guarded(NrdPartition *partition)
     if (atomic_load(&partition->closed)) /* the check has retired it */
         return -EIO;
     rc = open_files(partition);
-    if (rc == 0) {
-        nrd_counter_add(NRD_COUNTER_OPENED, 1);
-        return 0;
-    }
-    nrd_counter_add(NRD_COUNTER_OPEN_FAILED, 1);
-    nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition), "the partition could not be opened: %s; %s",
-             g_strerror(-rc),
-             passes(rc) ? "the next use tries again" : "it is out of service until `reopen` is written to its ctl");
-    if (passes(rc))
-        return rc;
-    set_state(partition, NRD_PARTITION_FAULT);
-    return -EIO;
+    report_open(partition, rc);
+    if (rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM)
+        return rc; /* nothing is wrong with the partition */
+    if (rc < 0)
+        set_state(partition, NRD_PARTITION_FAULT);
+    return rc < 0 ? -EIO : 0;
 }
 
-int nrd_partition_pin_guarded(NrdPartition *partition, bool retry)
+int nrd_partition_pin_guarded(NrdPartition *partition)
 {
     NrdTopic *topic = partition->topic;
     if (nrd_partition_pin_if_open(partition))
         return 0;
     if (atomic_load(&topic->deleted) || atomic_load(&partition->closed))
         return nrd_partition_closed_error(partition);
-    if (topic->fault || (partition->state == NRD_PARTITION_FAULT && !retry))
+    if (topic->fault)
         return -EIO;
     int rc = open_guarded(partition);
     if (rc < 0)
@@ -176,7 +181,7 @@ int nrd_partition_pin(NrdPartition *partition)
     if (nrd_partition_pin_if_open(partition))
         return 0;
     pthread_mutex_lock(&partition->topic->guard);
-    int rc = nrd_partition_pin_guarded(partition, false);
+    int rc = nrd_partition_pin_guarded(partition);
     pthread_mutex_unlock(&partition->topic->guard);
     return rc;
 }
@@ -250,7 +255,7 @@ static void learn_guarded(NrdPartition *partition)
         set_picture(partition, picture);
         return;
     }
-    if (nrd_partition_pin_guarded(partition, false) == 0) /* a failure is the partition's fault from now on */
+    if (nrd_partition_pin_guarded(partition) == 0) /* a failure is the partition's fault from now on */
         nrd_partition_unpin(partition);
 }
 

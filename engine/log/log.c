@@ -84,6 +84,15 @@ static int write_hwm(NrdLog *log)
     return r;
 }
 
+/* Leaves what nrd_log_peek tells about the active segment; behind the boundary, which has to be right for it. */
+static void write_sums(NrdLog *log)
+{
+    NrdSegment *active = nrd_log_active(log);
+
+    if (active != NULL && !log->home.read_only && !nrd_log_is_poisoned(log))
+        nrd_segment_write_closed(active, nrd_load(&log->hwm) == nrd_load(&log->next_offset));
+}
+
 static void drop_descriptors(NrdLog *log)
 {
     NrdSegmentList *list = nrd_log_segments(log);
@@ -99,6 +108,8 @@ int nrd_log_close(NrdLog *log)
     if (!log->home.read_only && !nrd_log_is_poisoned(log) && nrd_log_active(log) != NULL)
         nrd_zero_ahead_cut(log, nrd_log_active(log));
     int r = write_hwm(log);
+    if (r == 0)
+        write_sums(log);
     nrd_log_remove_at_close(log);
     drop_descriptors(log);
     return r;

@@ -32,6 +32,7 @@ struct NrdLog {
     int64_t newest_ms; /* greatest commit time: the floor of the next */
     bool closed;
     bool poisoned;
+    bool was_read; /* by a cursor, since the last commit looked: the next one's frames go into the cache */
 
     GMutex lock;
     /* guarded by lock */

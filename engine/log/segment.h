@@ -6,7 +6,7 @@
  * segment keeps its descriptor and its index.
  *
  * Locks, in this order: load_lock (held across I/O), the process-wide hot lock, segment->lock. Neither of the last two
- * is ever held across I/O. */
+ * is ever held across I/O. The lock of the map cache has none below it. */
 #ifndef NRD_LOG_SEGMENT_H
 #define NRD_LOG_SEGMENT_H
 
@@ -68,6 +68,11 @@ void nrd_segment_add_frame(NrdSegment *segment, uint64_t size_bytes, uint32_t n_
 /* Turns the active segment into a sealed one that ends at end_offset, and writes its side file (a failure is only
  * logged). May block. */
 void nrd_segment_seal(NrdSegment *segment, uint64_t end_offset);
+
+/* The active segment of a log that is being closed: leaves its sums in a side file, so that they are known without an
+ * open. Not complete (records are hidden above the high watermark): removes what an earlier close left. Failures are
+ * only logged. May block. */
+void nrd_segment_write_closed(NrdSegment *segment, bool complete);
 
 /* A sealed segment at open: takes its sums from the side file, or scans it and writes one. A segment that cannot be
  * read keeps unknown sums; the reads that need it will fail. May block. */

@@ -787,7 +787,7 @@ def test_a_cut_connection_ends_what_waits(m):
     with slow_partition(m) as fault:
         work = [Background(os.stat, part)] + [Background(read_file, part + "/records/0") for _ in range(3)]
         time.sleep(0.3)
-        device = os.stat(m.mnt).st_dev
+        device = os.minor(os.stat(m.mnt).st_dev)
         with open(f"/sys/fs/fuse/connections/{device}/abort", "w", encoding="ascii") as file:
             file.write("1")
         for one in work:

@@ -46,6 +46,16 @@ static uint64_t hwm_on_disk(Fixture *f)
     return value;
 }
 
+/* A partition that closes counts as closed before its files are. */
+static bool hwm_becomes(Fixture *f, uint64_t hwm)
+{
+    for (int64_t end = nrd_clock_mono_ms() + LIMIT_MS; nrd_clock_mono_ms() < end; g_usleep(2000)) {
+        if (hwm_on_disk(f) == hwm)
+            return true;
+    }
+    return false;
+}
+
 static void assert_info(NrdPartition *partition, uint64_t hwm, uint64_t frontier, bool open)
 {
     NrdPartitionInfo info;
@@ -70,7 +80,7 @@ static void test_closes_when_idle(Fixture *f, gconstpointer data)
     g_assert_cmpuint(hwm_on_disk(f), ==, UINT64_MAX); /* emptied by the first commit */
     nrd_partition_unpin(f->partition);
     g_assert_true(closes(f->partition));
-    g_assert_cmpuint(hwm_on_disk(f), ==, 2);
+    g_assert_true(hwm_becomes(f, 2));
     g_assert_true(nrd_partition_known(f->partition));
     assert_info(f->partition, 2, 1, false);
     /* the next use opens it, and nothing has changed */
@@ -129,7 +139,7 @@ static void test_poison_keeps_it_open(Fixture *f, gconstpointer data)
     g_assert_true(stays_open(f->partition));
     g_assert_cmpint(nrd_partition_reopen(f->partition), ==, 0);
     g_assert_true(closes(f->partition));
-    g_assert_cmpuint(hwm_on_disk(f), ==, 1);
+    g_assert_true(hwm_becomes(f, 1));
     g_assert_cmpint(nrd_partition_pin(f->partition), ==, 0);
     assert_log(f->partition, "one\n");
 }
@@ -198,7 +208,7 @@ static void test_closing_beside_traffic(Fixture *f, gconstpointer data)
     assert_log(f->partition, expected->str);
     g_string_free(expected, TRUE);
     g_assert_true(closes(f->partition));
-    g_assert_cmpuint(hwm_on_disk(f), ==, 60);
+    g_assert_true(hwm_becomes(f, 60));
     g_assert_cmpint(nrd_partition_pin(f->partition), ==, 0);
 }
 
@@ -243,7 +253,7 @@ static void test_learn_after_a_crash(Fixture *f, gconstpointer data)
     assert_log(partition, "one\n");
 }
 
-static void test_fault_until_reopen(Fixture *f, gconstpointer data)
+static void test_fault_until_tried_again(Fixture *f, gconstpointer data)
 {
     g_autofree char *segment = g_strconcat(f->path, "/topics/t/p00001/00000000000000000000.log", NULL);
     g_autofree char *aside = g_strconcat(f->path, "/aside", NULL);
@@ -267,7 +277,9 @@ static void test_fault_until_reopen(Fixture *f, gconstpointer data)
     produce(f->partition, "the other one goes on");
     g_assert_cmpint(g_rmdir(segment), ==, 0);
     g_assert_cmpint(g_rename(aside, segment), ==, 0);
-    g_assert_cmpint(nrd_producer_open(partition, false, &producer), ==, -EIO);
+    nrd_partition_info(partition, &info);
+    g_assert_true(info.fault); /* nobody has tried */
+    nrd_partition_info_clear(&info);
     g_assert_cmpint(nrd_partition_reopen(partition), ==, 0);
     assert_log(partition, "one\n");
 }
@@ -347,7 +359,7 @@ int main(int argc, char **argv)
     ADD("closing-beside-traffic", test_closing_beside_traffic);
     ADD("start-opens-nothing", test_start_opens_nothing);
     ADD("learn-after-a-crash", test_learn_after_a_crash);
-    ADD("fault-until-reopen", test_fault_until_reopen);
+    ADD("fault-until-tried-again", test_fault_until_tried_again);
     ADD("foreign-marker-under-an-open-log", test_foreign_marker_under_an_open_log);
     ADD("foreign-marker-at-a-lazy-open", test_foreign_marker_at_a_lazy_open);
     ADD("damaged-marker-takes-the-topic-out", test_damaged_marker_takes_the_topic_out);
