@@ -60,7 +60,7 @@ def templates(tmp_path_factory):
                 (m.data_part("u"), fill(m.part("u"), b"stranger", 14, 4, 7, [range(3), [5], [25]]))]
         m.stop()
         found = [Template(folder, *what) for folder, what in made]
-        assert all(len(template.logs) == 4 and len(template.indexes) == 3 for template in found)
+        assert all(len(template.logs) == len(template.indexes) == 4 for template in found)
         yield found
     finally:
         wrong = m.destroy()
@@ -398,7 +398,7 @@ def run_partitions(mounts, templates, made, what):
     matrix.report(what)
 
 
-FILES = ["log 0", "log 1", "log 2", "log 3", "index 0", "index 1", "index 2", "hwm", "consumer.offset",
+FILES = ["log 0", "log 1", "log 2", "log 3", "index 0", "index 1", "index 2", "index 3", "hwm", "consumer.offset",
          "consumer.ahead"]
 
 
