@@ -81,7 +81,7 @@ typedef enum NrdPartitionState {
     NRD_PARTITION_CLOSED,
     NRD_PARTITION_OPEN,
     NRD_PARTITION_CLOSING, /* by who has the topic's guard; nobody has a pin */
-    NRD_PARTITION_FAULT,   /* could not be opened; until `reopen` */
+    NRD_PARTITION_FAULT,   /* could not be opened; the next pin tries again */
 } NrdPartitionState;
 
 /* What is known of a partition while it is closed. */
@@ -106,6 +106,7 @@ struct NrdPartition {
     uint32_t n_pins;
     int64_t used_ms;     /* monotonic; when the last pin was given back */
     NrdPicture *picture; /* NULL: not known */
+    int open_errno;      /* of the last open, negative; 0: it was opened. Guarded by the topic's guard */
     /* retention.c */
     int64_t left_alone_until_ms; /* monotonic; the cold walk failed on it; the walk's alone */
     /* what the configuration says; atomic */
@@ -193,8 +194,8 @@ bool nrd_partition_pin_if_open(NrdPartition *partition);
 /* Gives a pin back that does not count as use: of housekeeping. */
 void nrd_partition_unpin_quietly(NrdPartition *partition);
 
-/* As nrd_partition_pin, by who has the topic's guard. retry: also when it could not be opened before. */
-int nrd_partition_pin_guarded(NrdPartition *partition, bool retry) NRD_MUST_CHECK;
+/* As nrd_partition_pin, by who has the topic's guard. */
+int nrd_partition_pin_guarded(NrdPartition *partition) NRD_MUST_CHECK;
 
 /* Closes it unless somebody has a pin, a lease is out, or it was used within idle_ms; with wait_guard false also when
  * the topic is busy. Writes frontier and high watermark, as every close. Returns whether it is closed now. Blocks. */

@@ -112,10 +112,21 @@ static int open_files(NrdPartition *partition)
     return 0;
 }
 
-/* What passes by itself is tried again by the next use; anything else takes the partition out of service. */
-static bool passes(int rc)
+/* The same failure again is not told again. */
+static void report_open(NrdPartition *partition, int rc)
 {
-    return rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM;
+    if (rc < 0)
+        nrd_counter_add(NRD_COUNTER_OPEN_FAILED, 1);
+    else
+        nrd_counter_add(NRD_COUNTER_OPENED, 1);
+    if (rc < 0 && rc != partition->open_errno)
+        nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition),
+                 "the partition could not be opened: %s; it is out of service, and tried again at its next use or when "
+                 "`reopen` is written to its ctl",
+                 g_strerror(-rc));
+    if (rc == 0 && partition->open_errno < 0)
+        nrd_diag(NRD_LEVEL_NOTICE, nrd_partition_place(partition), "the partition is in service again");
+    partition->open_errno = rc;
 }
 
 static int open_guarded(NrdPartition *partition)
@@ -126,28 +137,22 @@ static int open_guarded(NrdPartition *partition)
     if (atomic_load(&partition->closed)) /* the check has retired it */
         return -EIO;
     rc = open_files(partition);
-    if (rc == 0) {
-        nrd_counter_add(NRD_COUNTER_OPENED, 1);
-        return 0;
-    }
-    nrd_counter_add(NRD_COUNTER_OPEN_FAILED, 1);
-    nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition), "the partition could not be opened: %s; %s",
-             g_strerror(-rc),
-             passes(rc) ? "the next use tries again" : "it is out of service until `reopen` is written to its ctl");
-    if (passes(rc))
-        return rc;
-    set_state(partition, NRD_PARTITION_FAULT);
-    return -EIO;
+    report_open(partition, rc);
+    if (rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM)
+        return rc; /* nothing is wrong with the partition */
+    if (rc < 0)
+        set_state(partition, NRD_PARTITION_FAULT);
+    return rc < 0 ? -EIO : 0;
 }
 
-int nrd_partition_pin_guarded(NrdPartition *partition, bool retry)
+int nrd_partition_pin_guarded(NrdPartition *partition)
 {
     NrdTopic *topic = partition->topic;
     if (nrd_partition_pin_if_open(partition))
         return 0;
     if (atomic_load(&topic->deleted) || atomic_load(&partition->closed))
         return nrd_partition_closed_error(partition);
-    if (topic->fault || (partition->state == NRD_PARTITION_FAULT && !retry))
+    if (topic->fault)
         return -EIO;
     int rc = open_guarded(partition);
     if (rc < 0)
@@ -176,7 +181,7 @@ int nrd_partition_pin(NrdPartition *partition)
     if (nrd_partition_pin_if_open(partition))
         return 0;
     pthread_mutex_lock(&partition->topic->guard);
-    int rc = nrd_partition_pin_guarded(partition, false);
+    int rc = nrd_partition_pin_guarded(partition);
     pthread_mutex_unlock(&partition->topic->guard);
     return rc;
 }
@@ -250,7 +255,7 @@ static void learn_guarded(NrdPartition *partition)
         set_picture(partition, picture);
         return;
     }
-    if (nrd_partition_pin_guarded(partition, false) == 0) /* a failure is the partition's fault from now on */
+    if (nrd_partition_pin_guarded(partition) == 0) /* a failure is the partition's fault from now on */
         nrd_partition_unpin(partition);
 }
 
@@ -263,7 +268,7 @@ void nrd_partition_learn(NrdPartition *partition)
     pthread_mutex_unlock(&partition->topic->guard);
 }
 
-/* What a closed partition will be known by. The committer role is held: nothing changes. */
+/* What a closed partition will be known by. Nobody has a pin and nobody can get one: nothing changes. */
 static NrdPicture *take_picture(NrdPartition *partition)
 {
     NrdPicture *picture = g_new0(NrdPicture, 1);
@@ -277,7 +282,8 @@ static NrdPicture *take_picture(NrdPartition *partition)
 
 /* ---- closing ---- */
 
-/* A lease lives in memory only; a poisoned log is reopened by hand, never in passing. */
+/* A lease lives in memory only; a poisoned log is reopened by hand, never in passing; what retention could not remove yet
+ * would be part of the log again. */
 static bool may_close_locked(NrdPartition *partition, int64_t idle_ms)
 {
     if (partition->state != NRD_PARTITION_OPEN || partition->n_pins > 0 || atomic_load(&partition->closed) ||
@@ -286,7 +292,8 @@ static bool may_close_locked(NrdPartition *partition, int64_t idle_ms)
     pthread_mutex_lock(&partition->queue_lock);
     bool leased = nrd_queue_in_flight(partition->queue) > 0;
     pthread_mutex_unlock(&partition->queue_lock);
-    return !leased && nrd_log_check(atomic_load(&partition->log)) == 0;
+    NrdLog *log = atomic_load(&partition->log);
+    return !leased && nrd_log_check(log) == 0 && !nrd_log_has_detached(log);
 }
 
 /* With the committer role. A frontier that cannot be written keeps the partition open. */
@@ -295,25 +302,37 @@ static int close_files(NrdPartition *partition)
     int rc = nrd_offsets_flush(partition);
     if (rc < 0)
         return rc;
-    NrdPicture *picture = take_picture(partition);
     nrd_offsets_close(partition);
     drain_timers(partition);
-    /* The log says so itself when its last write fails; then the next look has to open it again. */
-    if (nrd_log_close(atomic_load(&partition->log)) < 0 || picture->stats.next_offset != picture->stats.hwm)
-        g_clear_pointer(&picture, g_free);
+    /* The log says so itself when its last write fails; then, and with records above the boundary, the next look has to
+     * open it again. */
+    NrdLog *log = atomic_load(&partition->log);
+    bool exact = partition->picture->stats.next_offset == partition->picture->stats.hwm;
+    if (nrd_log_close(log) < 0 || !exact)
+        set_picture(partition, NULL);
     free_log(partition);
-    set_picture(partition, picture);
     return 0;
+}
+
+/* From here on nobody gets a pin without the guard, and who looks sees the picture. */
+static bool begin_closing(NrdPartition *partition, int64_t idle_ms)
+{
+    NrdPicture *old = NULL;
+    pthread_mutex_lock(&partition->state_lock);
+    bool may = may_close_locked(partition, idle_ms);
+    if (may) {
+        old = partition->picture;
+        partition->picture = take_picture(partition);
+        partition->state = NRD_PARTITION_CLOSING;
+    }
+    pthread_mutex_unlock(&partition->state_lock);
+    g_free(old);
+    return may;
 }
 
 static bool close_idle_guarded(NrdPartition *partition, int64_t idle_ms)
 {
-    pthread_mutex_lock(&partition->state_lock);
-    bool may = may_close_locked(partition, idle_ms);
-    if (may)
-        partition->state = NRD_PARTITION_CLOSING;
-    pthread_mutex_unlock(&partition->state_lock);
-    if (!may || nrd_produce_enter(partition) < 0)
+    if (!begin_closing(partition, idle_ms) || nrd_produce_enter(partition) < 0)
         return false;
     int rc = close_files(partition);
     set_state(partition, rc < 0 ? NRD_PARTITION_OPEN : NRD_PARTITION_CLOSED);

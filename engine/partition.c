@@ -11,6 +11,7 @@ NrdLogSettings nrd_partition_log_settings(const NrdTopicConfig *config)
         .codec = (NrdCodec)config->codec,
         .zstd_level = (int)config->zstd_level,
         .roll_age_ms = config->retention_ms,
+        .prealloc_bytes = NRD_LOG_PREALLOC_BYTES,
     };
 }
 
@@ -127,34 +128,21 @@ static void leave_change(NrdPartition *partition)
     nrd_partition_unpin(partition);
 }
 
-/* One that could not be opened is tried again. *ret_opened: it was closed, and now is as fresh as can be. */
-static int pin_for_reopen(NrdPartition *partition, bool *ret_opened)
-{
-    *ret_opened = !nrd_partition_pin_if_open(partition);
-    if (!*ret_opened)
-        return 0;
-    pthread_mutex_lock(&partition->topic->guard);
-    int rc = nrd_partition_pin_guarded(partition, true);
-    pthread_mutex_unlock(&partition->topic->guard);
-    return rc;
-}
-
 int nrd_partition_reopen(NrdPartition *partition)
 {
-    bool opened = false;
     if (atomic_load(&partition->topic->deleted))
         return -EIDRM;
     if (partition->topic->engine->read_only)
         return -EROFS;
-    int rc = pin_for_reopen(partition, &opened);
+    bool was_open = nrd_partition_pin_if_open(partition);
+    int rc = was_open ? nrd_produce_enter(partition) : nrd_partition_pin(partition);
+    if (rc < 0 && was_open)
+        nrd_partition_unpin(partition);
     if (rc < 0)
         return rc;
-    if (!opened) {
-        rc = nrd_produce_enter(partition);
-        if (rc == 0) {
-            rc = nrd_log_reopen(atomic_load(&partition->log));
-            nrd_produce_leave(partition);
-        }
+    if (was_open) { /* else it has just been recovered */
+        rc = nrd_log_reopen(atomic_load(&partition->log));
+        nrd_produce_leave(partition);
     }
     if (rc == 0)
         nrd_consume_wake(partition);

@@ -143,7 +143,7 @@ static int sweep_closed(NrdPartition *partition, int64_t now_ms)
     pthread_mutex_lock(&topic->guard);
     int rc = nrd_io_stat(topic->engine->root_fd, partition->dir, &st);
     if (rc == 0)
-        rc = nrd_partition_pin_guarded(partition, false);
+        rc = nrd_partition_pin_guarded(partition);
     pthread_mutex_unlock(&topic->guard);
     if (rc < 0)
         return rc == -ENOENT ? 0 : rc;

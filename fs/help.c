@@ -4,6 +4,7 @@
 static const char help[] =
     "naradfs: a durable message broker. Topics, partitions and records are files.\n"
     "\n"
+    "  metrics                    counters, as Prometheus reads them\n"
     "  topics/<topic>/            mkdir makes a topic, rmdir removes one without records\n"
     "    config                   settings, key=value; write lines to change them\n"
     "    ctl                      read it for its verbs; deletes a topic with records\n"
@@ -15,6 +16,10 @@ static const char help[] =
     "      ack                    write lines: [ack|nack|extend] <receipt>\n"
     "      drain                  read to the end: all that is there now; reading on settles what came before\n"
     "      log                    every committed record, a line each; tail -f works\n"
+    "      from/<offset>          the same from there on; from/start, from/end (what comes from now on)\n"
+    "      records/<offset>       one record, exactly; its key and time: getfattr -d\n"
+    "      by-time/<time>         leads to the first record committed at or after a time: 2026-01-31T12:00:00Z\n"
+    "      segments/              the files of the log as they are on disk\n"
     "      ctl, status            verbs and numbers of the partition (numbers also: getfattr -d)\n"
     "\n"
     "  mkdir topics/orders\n"

@@ -1,7 +1,7 @@
 /* The commit, and what happens when it fails; by the committer.
  *
  *   1 stamp commit times, raised to the newest the log has seen
- *   2 write the frames behind the last committed byte of the active segment
+ *   2 write the frames behind the last committed byte of the active segment, and zeros behind them (zero_ahead.h)
  *   3 fdatasync, once
  *   4 read back, compare headers, check CRCs
  *   5 the first time since the open: empty the hwm file
@@ -19,8 +19,10 @@
 #include "engine/base/clock.h"
 #include "engine/base/crc32c.h"
 #include "engine/io/io.h"
+#include "engine/log/frame_cache.h"
 #include "engine/log/frame_writer.h"
 #include "engine/log/segment_age.h"
+#include "engine/log/zero_ahead.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -35,6 +37,7 @@ typedef struct Written {
     uint32_t crc;
     uint32_t n_records;
     uint64_t text_bytes;
+    NrdFrameData *frame; /* a reference, or NULL: for the cache */
 } Written;
 
 typedef struct Commit {
@@ -45,6 +48,7 @@ typedef struct Commit {
     uint64_t offset;   /* the first record's */
     int64_t now_ms;    /* what the clock said */
     int64_t commit_ms; /* the same, or the newest that the log has seen when that is later */
+    bool keep;         /* somebody reads at the tail: the frames go into the cache */
     GArray *written;   /* Written */
 } Commit;
 
@@ -61,6 +65,29 @@ static int commit_errno(int error)
     default:
         return -EIO;
     }
+}
+
+static void clear_written(gpointer data)
+{
+    nrd_frame_data_unref(((Written *)data)->frame);
+}
+
+/* The frame as a reader would decode it, or NULL when it is not to be kept. */
+static NrdFrameData *decoded_frame(const Commit *c, const NrdFramePlan *plan, uint64_t offset, uint64_t pos,
+                                   uint64_t end_pos)
+{
+    if (!c->keep || plan->raw_bytes > NRD_FRAME_CACHE_MAX_FRAME_BYTES)
+        return NULL;
+    NrdFrameData *frame = nrd_frame_data_new(plan->raw_bytes);
+    if (frame == NULL)
+        return NULL;
+    frame->n_records = plan->n_records;
+    frame->offset = offset;
+    frame->pos = pos;
+    frame->end_pos = end_pos;
+    frame->summary = (NrdFrameSummary){ plan->text_bytes, c->commit_ms };
+    nrd_frame_plan_copy(plan, frame->payload);
+    return frame;
 }
 
 static int write_frames(Commit *c, GPtrArray *plans, const NrdLogSettings *settings)
@@ -81,14 +108,18 @@ static int write_frames(Commit *c, GPtrArray *plans, const NrdLogSettings *setti
                             .n_records = plan->n_records,
                             .text_bytes = plan->text_bytes };
         memcpy(written.header, image.header, sizeof written.header);
+        uint64_t end_pos = pos + NRD_FRAME_HEADER_BYTES + image.stored_bytes;
+        written.frame = decoded_frame(c, plan, offset, pos, end_pos);
         g_array_append_val(c->written, written);
         struct iovec iov[2] = { { image.header, sizeof image.header },
                                 { (void *)(uintptr_t)image.stored, image.stored_bytes } };
         r = nrd_io_pwritev_full(c->fd, iov, 2, (int64_t)pos);
-        pos += NRD_FRAME_HEADER_BYTES + image.stored_bytes;
+        pos = end_pos;
         offset += plan->n_records;
     }
     nrd_frame_writer_clear(&writer);
+    if (r == 0)
+        nrd_zero_ahead_write(c->log, c->fd, pos, pos - c->pos, settings);
     return r;
 }
 
@@ -174,12 +205,27 @@ static void advance(Commit *c)
     nrd_counter_add(NRD_COUNTER_RECORDS, next - c->offset);
 }
 
+/* Lets who reads at the tail find the frames in memory; visible by now, so nothing that may be cut gets there. */
+static void fill_cache(const Commit *c)
+{
+    uint64_t version = nrd_segment_version(c->active);
+
+    for (guint i = 0; i < c->written->len; i++) {
+        NrdFrameData *frame = g_array_index(c->written, Written, i).frame;
+        if (frame == NULL)
+            continue;
+        nrd_frame_cache_put(c->active, version, frame);
+        nrd_frame_cache_note(c->active, frame->offset, frame->pos, frame->offset);
+    }
+}
+
 /* Leaves nothing of a failed commit behind. */
 static void discard(Commit *c, bool sync_failed)
 {
-    int r = nrd_io->ftruncate(c->fd, (int64_t)c->pos);
+    int r = nrd_io->ftruncate(c->fd, (int64_t)c->pos); /* zeros ahead go as well */
     if (r == 0)
         r = nrd_io->fdatasync(c->fd);
+    nrd_zero_ahead_forget(c->log);
     /* A crash before the cut is durable leaves frames above the boundary that nobody was promised: duplicates in
      * waiting at worst. When it cannot be made durable no later append may follow it. */
     if (r < 0 && !sync_failed)
@@ -211,6 +257,7 @@ static int run(Commit *c, GPtrArray *plans, const NrdLogSettings *settings)
         return r;
     }
     advance(c);
+    fill_cache(c);
     return 0;
 }
 
@@ -245,9 +292,13 @@ static int commit_batches(NrdLog *log, NrdRecordBatch *const *batches, size_t n_
     c.commit_ms = MAX(c.now_ms, __atomic_load_n(&log->newest_ms, __ATOMIC_ACQUIRE));
     for (size_t i = 0; i < n_batches; i++)
         nrd_record_batch_stamp(batches[i], c.commit_ms);
+    c.keep = __atomic_exchange_n(&log->was_read, false, __ATOMIC_ACQ_REL);
     c.written = g_array_new(FALSE, FALSE, sizeof(Written));
+    g_array_set_clear_func(c.written, clear_written);
     GPtrArray *plans = nrd_frame_plan(batches, n_batches);
+    nrd_zero_ahead_enter();
     r = run(&c, plans, settings);
+    nrd_zero_ahead_leave();
     g_ptr_array_unref(plans);
     g_array_unref(c.written);
     nrd_segment_unpin(c.active);

@@ -74,24 +74,27 @@ GPtrArray *nrd_frame_plan(NrdRecordBatch *const *batches, size_t n_batches)
     return plans;
 }
 
+void nrd_frame_plan_copy(const NrdFramePlan *plan, uint8_t *to)
+{
+    for (guint i = 0; i < plan->spans->len; i++) {
+        const NrdFrameSpan *span = &g_array_index(plan->spans, NrdFrameSpan, i);
+        memcpy(to, span->bytes, span->size);
+        to += span->size;
+    }
+}
+
 /* The payload in one piece. Several batches are copied together: a copy costs little beside the sync that follows, and
  * the CRC, the codec and the search for frames inside then need one pass over one run of bytes. */
 static int gather(NrdFrameWriter *writer, const NrdFramePlan *plan, const uint8_t **ret_raw)
 {
-    const NrdFrameSpan *spans = (const NrdFrameSpan *)(void *)plan->spans->data;
-
     if (plan->spans->len == 1) {
-        *ret_raw = spans[0].bytes;
+        *ret_raw = g_array_index(plan->spans, NrdFrameSpan, 0).bytes;
         return 0;
     }
     int r = nrd_buffer_reserve(&writer->gathered, plan->raw_bytes, 0);
     if (r < 0)
         return r;
-    uint8_t *to = writer->gathered.data;
-    for (guint i = 0; i < plan->spans->len; i++) {
-        memcpy(to, spans[i].bytes, spans[i].size);
-        to += spans[i].size;
-    }
+    nrd_frame_plan_copy(plan, writer->gathered.data);
     *ret_raw = writer->gathered.data;
     return 0;
 }

@@ -29,6 +29,9 @@ typedef struct NrdFramePlan {
 /* The plans (NrdFramePlan *, g_ptr_array_unref) of the frames that the batches become; the batches must not change. */
 GPtrArray *nrd_frame_plan(NrdRecordBatch *const *batches, size_t n_batches);
 
+/* Copies the payload, before any codec, to `to`: raw_bytes bytes. */
+void nrd_frame_plan_copy(const NrdFramePlan *plan, uint8_t *to);
+
 /* One encoded frame; the payload borrows from the batch or from the buffers of the writer. */
 typedef struct NrdFrameImage {
     uint8_t header[NRD_FRAME_HEADER_BYTES];

@@ -1,35 +1,48 @@
-/* See hot_set.h. One lock for the process; it covers pointers and counts only. */
+/* See hot_set.h. One lock for the process; it covers pointers and counts only.
+ *
+ * Descriptors that nobody has pinned, at most: MAX_SEALED of sealed segments, and for active segments one for each log
+ * that was used lately; either within a quarter of the process's limit. The rest of the limit is for what is pinned, for
+ * clients and for short-lived opens. Both bounds hold at every open, with the limit as it is then: it may be lowered on
+ * the running process. */
 #include "engine/log/hot_set.h"
 
 #include "engine/io/io.h"
+#include "engine/log/frame_cache.h"
 
+#include <limits.h>
 #include <sys/resource.h>
 
-/* A quarter of the process's descriptor limit, within these bounds, goes to segments that nobody is reading. */
-#define MIN_OPEN 16
-#define MAX_OPEN 1024
+#define MAX_SEALED 32
+#define MIN_OPEN 8
+#define LIMIT_PART 4 /* each kind gets one part of so many at most */
 
 static GMutex hot_lock;
-/* guarded by hot_lock */
-static GQueue lru = G_QUEUE_INIT; /* unpinned segments with a descriptor, latest first */
-static unsigned max_open;         /* length of lru that is never passed */
+/* guarded by hot_lock: unpinned segments with a descriptor, latest first */
+static GQueue sealed_lru = G_QUEUE_INIT;
+static GQueue active_lru = G_QUEUE_INIT;
+static unsigned max_sealed = MIN_OPEN;
+static unsigned max_active = MIN_OPEN;
 
-static void init_limit_locked(void)
+static void read_limit_locked(void)
 {
-    struct rlimit limit;
+    struct rlimit limit = { .rlim_cur = 0 };
 
-    if (max_open > 0)
-        return;
-    max_open = MAX_OPEN;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 4 < MAX_OPEN)
-        max_open = MAX((unsigned)(limit.rlim_cur / 4), MIN_OPEN);
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    max_active = (unsigned)CLAMP(limit.rlim_cur / LIMIT_PART, (rlim_t)MIN_OPEN, (rlim_t)INT_MAX);
+    max_sealed = MIN(max_active, MAX_SEALED);
 }
 
 static void leave_lru_locked(NrdSegment *segment)
 {
-    if (segment->in_lru)
-        g_queue_unlink(&lru, &segment->lru);
-    segment->in_lru = false;
+    if (segment->in_lru != NULL)
+        g_queue_unlink(segment->in_lru, &segment->lru);
+    segment->in_lru = NULL;
+}
+
+static void enter_lru_locked(NrdSegment *segment, bool sealed)
+{
+    segment->in_lru = sealed ? &sealed_lru : &active_lru;
+    g_queue_push_head_link(segment->in_lru, &segment->lru);
 }
 
 static void leave_hot_locked(NrdSegment *segment)
@@ -74,13 +87,42 @@ static int heat_locked(NrdSegment *segment)
     return out != NULL ? cool_locked(out) : -1;
 }
 
+/* Takes the descriptors that are over the bounds, coldest first, into *ret_fds. */
+static void cool_surplus_locked(GArray **ret_fds)
+{
+    while (sealed_lru.length > max_sealed || active_lru.length > max_active) {
+        NrdSegment *coldest = g_queue_peek_tail(sealed_lru.length > max_sealed ? &sealed_lru : &active_lru);
+        int fd = cool_locked(coldest);
+        leave_hot_locked(coldest);
+        if (*ret_fds == NULL)
+            *ret_fds = g_array_new(FALSE, FALSE, sizeof(int));
+        g_array_append_val(*ret_fds, fd);
+    }
+}
+
+static void close_all(GArray *fds)
+{
+    if (fds == NULL)
+        return;
+    for (guint i = 0; i < fds->len; i++)
+        nrd_io_close(&g_array_index(fds, int, i));
+    g_array_unref(fds);
+}
+
 int nrd_hot_pin(NrdSegment *segment)
 {
+    GArray *surplus = NULL;
+
     g_mutex_lock(&hot_lock);
     segment->pins++;
     leave_lru_locked(segment);
     int fd = segment->fd;
+    if (fd < 0) { /* about to be opened: a system call more or less */
+        read_limit_locked();
+        cool_surplus_locked(&surplus);
+    }
     g_mutex_unlock(&hot_lock);
+    close_all(surplus);
     return fd;
 }
 
@@ -99,14 +141,14 @@ int nrd_hot_install(NrdSegment *segment, int fd)
 
 void nrd_hot_unpin(NrdSegment *segment)
 {
-    int close_fds[3] = { -1, -1, -1 };
+    int close_fds[2] = { -1, -1 };
+    GArray *surplus = NULL;
 
     g_mutex_lock(&segment->lock);
     bool sealed = segment->sealed;
     g_mutex_unlock(&segment->lock);
 
     g_mutex_lock(&hot_lock);
-    init_limit_locked();
     g_assert(segment->pins > 0);
     segment->pins--;
     if (segment->pins == 0 && segment->drop_fd) {
@@ -115,21 +157,16 @@ void nrd_hot_unpin(NrdSegment *segment)
         segment->drop_fd = false;
     }
     if (segment->pins == 0) {
-        if (segment->fd >= 0) {
-            g_queue_push_head_link(&lru, &segment->lru);
-            segment->in_lru = true;
-        }
+        if (segment->fd >= 0)
+            enter_lru_locked(segment, sealed);
         if (sealed)
             close_fds[1] = heat_locked(segment);
-        if (lru.length > max_open) {
-            NrdSegment *coldest = g_queue_peek_tail(&lru);
-            close_fds[2] = cool_locked(coldest);
-            leave_hot_locked(coldest);
-        }
+        cool_surplus_locked(&surplus);
     }
     g_mutex_unlock(&hot_lock);
     for (unsigned i = 0; i < G_N_ELEMENTS(close_fds); i++)
         nrd_io_close(&close_fds[i]);
+    close_all(surplus);
 }
 
 void nrd_hot_drop_fd(NrdSegment *segment)
@@ -150,6 +187,7 @@ void nrd_hot_drop_fd(NrdSegment *segment)
 
 void nrd_hot_forget(NrdSegment *segment)
 {
+    nrd_frame_cache_drop(segment);
     g_mutex_lock(&hot_lock);
     g_assert(segment->pins == 0);
     leave_lru_locked(segment);

@@ -16,7 +16,7 @@ void nrd_hot_unpin(NrdSegment *segment);
 
 void nrd_hot_drop_fd(NrdSegment *segment);
 
-/* The segment is going: forgets it and closes its descriptor. */
+/* The segment is going: forgets it and its cached frames, and closes its descriptor. */
 void nrd_hot_forget(NrdSegment *segment);
 
 #endif

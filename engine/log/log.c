@@ -2,6 +2,7 @@
 #include "engine/log/log_private.h"
 
 #include "engine/io/io.h"
+#include "engine/log/zero_ahead.h"
 
 #include <errno.h>
 
@@ -104,6 +105,8 @@ int nrd_log_close(NrdLog *log)
 {
     if (__atomic_exchange_n(&log->closed, true, __ATOMIC_ACQ_REL))
         return 0;
+    if (!log->home.read_only && !nrd_log_is_poisoned(log) && nrd_log_active(log) != NULL)
+        nrd_zero_ahead_cut(log, nrd_log_active(log));
     int r = write_hwm(log);
     if (r == 0)
         write_sums(log);

@@ -24,12 +24,16 @@ typedef struct NrdText NrdText;
 
 typedef enum NrdCodec { NRD_CODEC_NONE = 0, NRD_CODEC_ZSTD = 1 } NrdCodec;
 
+/* A good value for prealloc_bytes below (zero_ahead.h has the figures). */
+#define NRD_LOG_PREALLOC_BYTES ((uint64_t)64 * 1024)
+
 /* What may change while a log is open. */
 typedef struct NrdLogSettings {
     uint64_t segment_bytes; /* roll above this */
     NrdCodec codec;
-    int zstd_level;      /* 1-19 */
-    int64_t roll_age_ms; /* roll before the first write that finds the oldest record older; 0: never */
+    int zstd_level;          /* 1-19 */
+    int64_t roll_age_ms;     /* roll before the first write that finds the oldest record older; 0: never */
+    uint64_t prealloc_bytes; /* zeros written ahead of the active segment's tail, a chunk at a time; 0: none */
 } NrdLogSettings;
 
 typedef struct NrdLogOptions {
@@ -127,6 +131,9 @@ int nrd_log_expire(NrdLog *log, const NrdRetention *retention, uint64_t *ret_n_d
  * commit needs. *ret_n_left: segments whose files are still there. Returns the first failure, 0 when only readers hold
  * the rest up. */
 int nrd_log_remove_detached(NrdLog *log, uint64_t *ret_n_left) NRD_MUST_CHECK;
+
+/* Whether files of detached segments are still there. Memory only, any thread. */
+bool nrd_log_has_detached(NrdLog *log);
 
 void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats); /* never blocks on the disk */
 char *nrd_log_poison_reason(NrdLog *log);                /* one sentence or NULL; g_free */

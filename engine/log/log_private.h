@@ -21,6 +21,8 @@ struct NrdLog {
     bool hwm_empty_failed; /* an attempt failed: the next one makes the kernel write anew */
     bool roll_needed;      /* the active segment must not be written to any more */
     int commit_error;      /* the failure that was logged last; 0 after a success */
+    uint64_t zero_end;     /* the active segment's file may hold zeros up to here; see zero_ahead.h */
+    bool zero_failed;      /* they could not be written, which was told */
 
     /* atomic: written by the committer, read by anybody */
     uint64_t hwm;
@@ -30,6 +32,7 @@ struct NrdLog {
     int64_t newest_ms; /* greatest commit time: the floor of the next */
     bool closed;
     bool poisoned;
+    bool was_read; /* by a cursor, since the last commit looked: the next one's frames go into the cache */
 
     GMutex lock;
     /* guarded by lock */
@@ -45,6 +48,7 @@ struct NrdLog {
     /* guarded by remove_lock */
     NrdSegment *remove_failed; /* borrowed from detached: its failure was logged */
     bool dir_unsynced;         /* names were removed since the folder was synced */
+    bool dir_failed;           /* the folder could not be opened or synced, which was told */
 };
 
 static inline uint64_t nrd_load(const uint64_t *value)

@@ -11,6 +11,9 @@
  *   8 bytes       tail < H, else     H = tail (the seed's min(file, tail)); a torn tail is cut
  *   otherwise     any                H = tail, looked up on the disk and not in the page cache; a torn tail is cut
  *
+ * Zeros behind the last frame were written ahead of it (zero_ahead.h): they explain nothing and are cut in silence. A
+ * piece of a frame with zeros behind it is a torn tail like any other.
+ *
  * H below the newest segment's base is raised to it: nothing is rolled before it is committed, so such a file is stale.
  * Opening writes nothing but the cut and missing side files. All of it is the same on the next open: a cut leaves a
  * file of whole frames, a gap stays where it is. */
@@ -119,6 +122,7 @@ int nrd_log_adopt_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
     uint64_t hidden_text = index->end.text_bytes - visible.text_bytes;
     nrd_segment_report_gaps(active, index);
     nrd_store(&log->hwm_pos, visible.pos);
+    log->zero_end = 0;
     nrd_store(&log->next_offset, index->end.offset);
     g_mutex_lock(&log->lock);
     nrd_segment_set_index(active, index, size_bytes);
@@ -139,13 +143,17 @@ static void report_lost(NrdLog *log, uint64_t tail, uint64_t committed)
              log->home.dir, committed, tail);
 }
 
-/* Cuts what is behind the last good frame. */
-static int cut_tail(NrdLog *log, NrdSegment *active, int fd, const NrdIndexEnd *end, uint64_t size_bytes)
+static void report_torn(NrdLog *log, NrdSegment *active, const NrdIndexEnd *end, uint64_t size_bytes)
 {
     nrd_counter_add(NRD_COUNTER_TORN_TAILS, 1);
     nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, (int64_t)end->offset),
              "torn tail of %" PRIu64 " bytes in segment %020" PRIu64 " %s", size_bytes - end->pos,
              nrd_segment_base(active), log->home.read_only ? "hidden" : "cut");
+}
+
+/* Cuts what is behind the last good frame. */
+static int cut_tail(NrdLog *log, int fd, const NrdIndexEnd *end)
+{
     if (log->home.read_only)
         return 0;
     int r = nrd_io->ftruncate(fd, (int64_t)end->pos);
@@ -164,7 +172,8 @@ static int settle_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
 
     if (file->clean && file->value < hwm) {
         hwm = MAX(file->value, nrd_segment_base(active));
-    } else if (file->clean && file->value > hwm && tail->torn && file->value - hwm <= tail->max_n_lost) {
+    } else if (file->clean && file->value > hwm && tail->torn && !tail->only_zeros &&
+               file->value - hwm <= tail->max_n_lost) {
         rotten = true;
         hwm = file->value;
         nrd_index_add_gap(index, size_bytes, hwm);
@@ -173,7 +182,9 @@ static int settle_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
     if (file->clean && file->value > hwm)
         report_lost(log, hwm, file->value);
     if (tail->torn && !rotten) {
-        int r = cut_tail(log, active, fd, &index->end, size_bytes);
+        if (!tail->only_zeros)
+            report_torn(log, active, &index->end, size_bytes);
+        int r = cut_tail(log, fd, &index->end);
         if (r < 0) {
             nrd_index_free(index);
             return r;

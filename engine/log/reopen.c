@@ -7,6 +7,7 @@
 #include "engine/log/log_private.h"
 
 #include "engine/io/io.h"
+#include "engine/log/frame_cache.h"
 #include "engine/log/scan.h"
 
 #include <errno.h>
@@ -39,6 +40,7 @@ static int recover_in_place(NrdLog *log, NrdSegment *active)
     uint64_t hwm = nrd_load(&log->hwm);
     NrdIndex *index = NULL;
 
+    nrd_frame_cache_drop(active);
     nrd_segment_drop_fd(
         active); /* one opened anew is told by its sync of any write-back failure that nobody was told of */
     int r = nrd_segment_pin(active, &want.fd);

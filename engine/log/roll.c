@@ -8,6 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/io/io.h"
 #include "engine/log/segment_age.h"
+#include "engine/log/zero_ahead.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -64,6 +65,8 @@ static int start_segment(NrdLog *log, NrdSegment *old)
     NrdSegment *segment = nrd_segment_new(&log->home, base, 0);
     char *path = nrd_segment_path(segment);
 
+    if (old != NULL)
+        nrd_zero_ahead_cut(log, old); /* before the folder's sync, which on a journal takes it along */
     int r = create_file(log, path);
     if (r == 0) {
         nrd_segment_set_index(segment, nrd_index_new(base), 0);

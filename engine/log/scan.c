@@ -305,8 +305,8 @@ static int follow_extents(Scan *s, uint64_t lost_pos, Follow *f, Resync *resync)
         s->max_n_lost = MAX(s->max_n_lost, f->offset - s->index->end.offset + count);
         if (end > s->want->size_bytes || end >= s->zero_pos) {
             /* Torn, whatever its bytes look like; only a compressed frame's length stands there just once, so
-             * when it passes the end it may be the length that is damaged. */
-            f->at_end = sure || end <= s->want->size_bytes;
+             * when it passes the end, or goes far into the zeros behind it, it may be the length that is damaged. */
+            f->at_end = sure || end <= MIN(s->want->size_bytes, s->zero_pos + NRD_FRAME_HEADER_BYTES);
             return 0;
         }
         f->low = f->offset + 1;
@@ -398,6 +398,7 @@ int nrd_scan_segment(const NrdScanWant *want, NrdIndex **ret_index, NrdScanTail 
         nrd_index_add_gap(s.index, want->size_bytes, want->end_offset);
     } else if (r == 0 && done) {
         tail.torn = true;
+        tail.only_zeros = s.zero_pos <= s.index->end.pos;
         tail.max_n_lost = MAX(s.max_n_lost, explainable(lost_bytes, s.seen_zstd));
     }
     nrd_frame_reader_clear(&s.reader);

@@ -29,6 +29,7 @@ typedef struct NrdScanWant {
 /* What stands behind the last good frame; only for an unknown end_offset. */
 typedef struct NrdScanTail {
     bool torn;           /* there are bytes behind it that are no frame */
+    bool only_zeros;     /* and all of them are zero */
     uint64_t max_n_lost; /* at most so many records can have stood there */
 } NrdScanTail;
 

@@ -1,4 +1,4 @@
-/* The inside of a segment, for segment*.c, hot_set.c and map_cache.c alone. */
+/* The inside of a segment, for segment*.c, hot_set.c, map_cache.c and frame_cache.c alone. */
 #ifndef NRD_LOG_SEGMENT_PRIVATE_H
 #define NRD_LOG_SEGMENT_PRIVATE_H
 
@@ -12,11 +12,11 @@ struct NrdSegment {
     uint64_t base;
 
     /* guarded by the hot lock */
-    int fd;        /* -1: closed */
-    uint32_t pins; /* readers and the committer */
-    bool drop_fd;  /* close at the last unpin */
-    bool in_lru;
-    GList lru; /* data is the segment */
+    int fd;         /* -1: closed */
+    uint32_t pins;  /* readers and the committer */
+    bool drop_fd;   /* close at the last unpin */
+    GQueue *in_lru; /* the one it is in, or NULL */
+    GList lru;      /* data is the segment */
 
     /* guarded by the map cache's lock */
     NrdIndexMap *map; /* of a sealed segment, when it was searched lately */
@@ -35,6 +35,11 @@ struct NrdSegment {
     GArray *known_gaps; /* uint64_t file positions of gaps that were counted; NULL: none */
     bool read_failed;   /* logged; until a read succeeds */
     int64_t file_ms;    /* when the file was written last by the machine's clock; 0: not known */
+
+    /* guarded by the lock of the frame cache */
+    GQueue cached;          /* its frames */
+    uint64_t cache_id;      /* 0: nothing of it is kept */
+    uint64_t cache_version; /* of the index, that they belong to */
 };
 
 /* Frees a cold sealed segment's index. The hot lock is held, nobody has it pinned. */

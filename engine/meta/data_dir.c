@@ -12,8 +12,8 @@
 
 struct NrdDataDir {
     int root_fd;
-    int lock_fd; /* -1 on a read-only file system without a lock file */
-    bool read_only;
+    int lock_fd;          /* -1 on a read-only file system without a lock file */
+    bool owned;           /* the lock is ours, and to be written */
     int64_t last_used_ms; /* of the lock file, before it was taken */
 };
 
@@ -129,7 +129,8 @@ static int take_lock(NrdDataDir *dir, const char *path, bool read_only, char **r
     }
     if (rc < 0)
         return refuse(ret_why, rc, g_strdup_printf("%s/lock cannot be locked: %s", path, g_strerror(-rc)));
-    if (!read_only)
+    dir->owned = !read_only;
+    if (dir->owned)
         write_pid(fd);
     return 0;
 }
@@ -279,7 +280,6 @@ int nrd_data_dir_open(const char *path, bool read_only, NrdDataDir **ret_dir, ch
     NrdDataDir *dir = g_new0(NrdDataDir, 1);
     bool laid_out = false;
     dir->root_fd = dir->lock_fd = -1;
-    dir->read_only = read_only;
     int rc = open_root(path, read_only, &dir->root_fd, ret_why);
     if (rc == 0)
         rc = check_format(dir->root_fd, path, &laid_out, ret_why);
@@ -316,7 +316,7 @@ void nrd_data_dir_close(NrdDataDir *dir)
     if (!dir)
         return;
     /* Nobody's any more; and its time tells the next run how far the clock had come. Only a hint: a failure is nothing. */
-    if (dir->lock_fd >= 0 && !dir->read_only)
+    if (dir->owned)
         (void)nrd_io->ftruncate(dir->lock_fd, 0);
     nrd_io_close(&dir->lock_fd);
     nrd_io_close(&dir->root_fd);

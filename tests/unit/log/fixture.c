@@ -128,6 +128,9 @@ void fixture_set_up(Fixture *f)
                                   .topic = "t",
                                   .partition = 0,
                                   .settings = { .segment_bytes = 1 << 20, .codec = NRD_CODEC_NONE, .zstd_level = 3 } };
+    const char *prealloc = g_getenv("NRD_TEST_PREALLOC");
+    if (prealloc != NULL)
+        f->options.settings.prealloc_bytes = g_ascii_strtoull(prealloc, NULL, 10);
 }
 
 void fixture_tear_down(Fixture *f)
@@ -277,12 +280,22 @@ GByteArray *fixture_get(Fixture *f, const char *name)
     return array;
 }
 
+/* The zeros that preallocation leaves behind the frames of a segment, when the tests run with them. */
+static void put_zero_tail(int fd, const char *name)
+{
+    const char *n = g_getenv("NRD_TEST_ZEROS");
+    off_t end = lseek(fd, 0, SEEK_END);
+    if (n != NULL && end > 0 && g_str_has_suffix(name, ".log"))
+        g_assert_cmpint(ftruncate(fd, end + (off_t)g_ascii_strtoull(n, NULL, 10)), ==, 0);
+}
+
 void fixture_put(Fixture *f, const char *name, const void *bytes, size_t size)
 {
     char *path = fixture_file(f, name);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     g_assert_cmpint(fd, >=, 0);
     g_assert_cmpint(write(fd, bytes, size), ==, (ssize_t)size);
+    put_zero_tail(fd, name);
     close(fd);
     g_free(path);
 }

@@ -43,7 +43,8 @@ GString *fixture_text(NrdText *text, size_t chunk);
 
 NrdLogStats fixture_stats(Fixture *f);
 
-/* Files of the log's folder. */
+/* Files of the log's folder. With NRD_TEST_ZEROS=n in the environment a segment that is put has n zeros behind it; with
+ * NRD_TEST_PREALLOC=n logs write zeros ahead in chunks of n. */
 char *fixture_file(Fixture *f, const char *name);
 GByteArray *fixture_get(Fixture *f, const char *name);
 void fixture_put(Fixture *f, const char *name, const void *bytes, size_t size);
