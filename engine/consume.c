@@ -36,13 +36,10 @@ static void limits_from(const NrdTopicConfig *config, NrdQueueLimits *ret_limits
     };
 }
 
-void nrd_consume_init(NrdPartition *partition, const NrdTopicConfig *config)
+void nrd_consume_init(NrdPartition *partition)
 {
-    NrdQueueLimits limits;
-    limits_from(config, &limits);
     pthread_mutex_init(&partition->queue_lock, NULL);
     pthread_mutex_init(&partition->read_lock, NULL);
-    partition->queue = nrd_queue_new(&limits);
     partition->lease_timer_ms = INT64_MAX;
     g_queue_init(&partition->waiters);
     g_queue_init(&partition->watches);
@@ -52,10 +49,40 @@ void nrd_consume_init(NrdPartition *partition, const NrdTopicConfig *config)
 
 void nrd_consume_clear(NrdPartition *partition)
 {
-    g_assert(g_queue_is_empty(&partition->waiters));
-    nrd_queue_free(partition->queue);
+    g_assert(g_queue_is_empty(&partition->waiters) && partition->queue == NULL);
     pthread_mutex_destroy(&partition->read_lock);
     pthread_mutex_destroy(&partition->queue_lock);
+}
+
+void nrd_consume_open(NrdPartition *partition, const NrdTopicConfig *config)
+{
+    NrdQueueLimits limits;
+    limits_from(config, &limits);
+    pthread_mutex_lock(&partition->queue_lock);
+    partition->queue = nrd_queue_new(&limits);
+    partition->lease_timer_ms = INT64_MAX;
+    pthread_mutex_unlock(&partition->queue_lock);
+}
+
+void nrd_consume_close(NrdPartition *partition)
+{
+    pthread_mutex_lock(&partition->queue_lock);
+    NrdQueue *queue = g_steal_pointer(&partition->queue);
+    pthread_mutex_unlock(&partition->queue_lock);
+    pthread_mutex_lock(&partition->read_lock);
+    NrdLogCursor *cursor = g_steal_pointer(&partition->cursor);
+    pthread_mutex_unlock(&partition->read_lock);
+    nrd_queue_free(queue);
+    nrd_log_cursor_free(cursor);
+}
+
+void nrd_consume_rest(NrdPartition *partition)
+{
+    pthread_mutex_lock(&partition->read_lock);
+    if (partition->cursor && !partition->cursor_used)
+        nrd_log_cursor_reset(partition->cursor);
+    partition->cursor_used = false;
+    pthread_mutex_unlock(&partition->read_lock);
 }
 
 void nrd_consume_configure(NrdPartition *partition, const NrdTopicConfig *config)
@@ -166,6 +193,7 @@ static int read_record(NrdPartition *partition, NrdLease lease, Copy *copy, uint
     pthread_mutex_lock(&partition->read_lock);
     if (!partition->cursor)
         partition->cursor = nrd_log_cursor_new(atomic_load(&partition->log));
+    partition->cursor_used = true;
     int rc = nrd_log_cursor_read(partition->cursor, lease.offset, &view, ret_next_offset);
     if (rc == 0)
         rc = copy_record(copy, &view);
@@ -327,7 +355,7 @@ static void fire_watches_locked(NrdPartition *partition)
 static bool deliverable_locked(NrdPartition *partition)
 {
     NrdLog *log = atomic_load(&partition->log);
-    return log && nrd_queue_deliverable(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log));
+    return log && partition->queue && nrd_queue_deliverable(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log));
 }
 
 void nrd_consume_wake(NrdPartition *partition)
@@ -461,12 +489,10 @@ static int seek_target(NrdLog *log, NrdSeek to, uint64_t offset, uint64_t *ret_t
     return 0;
 }
 
-int nrd_partition_seek(NrdPartition *partition, NrdSeek to, uint64_t offset)
+static int seek_pinned(NrdPartition *partition, NrdSeek to, uint64_t offset)
 {
     uint64_t target = 0;
-    int rc = partition->topic->engine->read_only ? -EROFS : nrd_partition_usable(partition);
-    if (rc == 0)
-        rc = seek_target(atomic_load(&partition->log), to, offset, &target);
+    int rc = seek_target(atomic_load(&partition->log), to, offset, &target);
     if (rc < 0)
         return rc;
     pthread_mutex_lock(&partition->queue_lock);
@@ -476,6 +502,16 @@ int nrd_partition_seek(NrdPartition *partition, NrdSeek to, uint64_t offset)
     /* Recovery takes the larger frontier of the two files: after a step back both have to say so before it is true. */
     rc = nrd_offsets_sync(partition, true);
     nrd_consume_wake(partition);
+    return rc;
+}
+
+int nrd_partition_seek(NrdPartition *partition, NrdSeek to, uint64_t offset)
+{
+    int rc = partition->topic->engine->read_only ? -EROFS : nrd_partition_pin(partition);
+    if (rc < 0)
+        return rc;
+    rc = seek_pinned(partition, to, offset);
+    nrd_partition_unpin(partition);
     return rc;
 }
 

@@ -3,6 +3,7 @@
 
 #include "engine/base/names.h"
 #include "engine/io/io.h"
+#include "engine/log/frame_cache.h"
 #include "engine/meta/incarnation.h"
 #include "engine/queue/receipt.h"
 
@@ -18,6 +19,10 @@ static NrdEngine *engine_new(const NrdEngineOptions *options)
     NrdEngine *engine = g_new0(NrdEngine, 1);
     engine->root_fd = -1;
     engine->read_only = options->read_only;
+    engine->options = *options;
+    engine->options.data_path = engine->options.topic_defaults = NULL;
+    if (options->cache_bytes > 0)
+        nrd_frame_cache_set_limit(options->cache_bytes);
     nrd_topic_config_defaults(&engine->defaults);
     pthread_mutex_init(&engine->admin, NULL);
     pthread_mutex_init(&engine->topics_lock, NULL);
@@ -56,7 +61,7 @@ static void load_topic(NrdEngine *engine, const char *name)
         return;
     }
     NrdTopic *topic = nrd_topic_new(engine, name, record, NULL);
-    (void)!nrd_topic_open(topic); /* it is out of service then, alone, and has said why */
+    (void)!nrd_topic_open(topic, false); /* it is out of service then, alone, and has said why */
     add_topic(engine, topic);
 }
 
@@ -86,6 +91,7 @@ int nrd_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, cha
         engine_free(engine);
         return rc;
     }
+    int64_t last_known_ms = nrd_data_dir_last_used_ms(engine->data_dir);
     engine->timers = nrd_timers_new();
     g_autoptr(GPtrArray) names = nrd_metastore_names(engine->meta);
     for (guint i = 0; i < names->len; i++)
@@ -93,12 +99,12 @@ int nrd_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, cha
     /* After the claims: they quarantine what the sweep then reclaims. */
     if (!options->read_only)
         sweep(engine);
+    engine->housekeeping = nrd_housekeeping_new(engine, last_known_ms);
     *ret_engine = engine;
     return 0;
 }
 
-/* References to all topics, so that they can be worked on without the table's lock. */
-static GPtrArray *all_topics(NrdEngine *engine)
+GPtrArray *nrd_engine_topics(NrdEngine *engine)
 {
     GPtrArray *topics = g_ptr_array_new_with_free_func(unref_topic);
     GHashTableIter iter;
@@ -114,7 +120,7 @@ static GPtrArray *all_topics(NrdEngine *engine)
 void nrd_engine_stop(NrdEngine *engine)
 {
     atomic_store(&engine->stopping, true);
-    g_autoptr(GPtrArray) topics = all_topics(engine);
+    g_autoptr(GPtrArray) topics = nrd_engine_topics(engine);
     for (guint i = 0; i < topics->len; i++)
         nrd_topic_interrupt(topics->pdata[i]);
 }
@@ -122,7 +128,8 @@ void nrd_engine_stop(NrdEngine *engine)
 int nrd_engine_close(NrdEngine *engine)
 {
     int first_error = 0;
-    GPtrArray *topics = all_topics(engine);
+    nrd_housekeeping_free(g_steal_pointer(&engine->housekeeping)); /* before what the loops walk through */
+    GPtrArray *topics = nrd_engine_topics(engine);
     for (guint i = 0; i < topics->len; i++) {
         int rc = nrd_topic_close(topics->pdata[i], true);
         if (rc < 0 && first_error == 0)
@@ -174,9 +181,7 @@ static int create_admin_held(NrdEngine *engine, NrdTopicRecord *record, NrdTopic
     if (rc < 0)
         return rc;
     NrdTopic *topic = nrd_topic_new(engine, record->name, nrd_topic_record_copy(record), NULL);
-    rc = nrd_topic_open(topic);
-    if (rc == 0)
-        rc = nrd_topic_open_error(topic);
+    rc = nrd_topic_open(topic, true);
     if (rc < 0) {
         int undo_rc = nrd_metastore_remove(engine->meta, record->name, record->id);
         if (undo_rc == 0) {

@@ -134,7 +134,7 @@ NrdPartition *nrd_topic_partition(NrdTopic *topic, uint32_t number);
 /* A partition is closed until it is used, and again when nobody has used it for a while. Who uses it pins it: an open
  * handle does as long as it lives. pin opens (which recovers: it may read a whole segment) and blocks; while a topic's
  * partition is being opened or closed only callers of that topic wait. Errors: -EIDRM, -ENODEV, -EIO (it cannot be
- * opened; `reopen` tries again), -EMFILE, -ENOMEM. unpin never blocks. Producers and readers below pin for themselves;
+ * opened; the next pin tries again), -EMFILE, -ENOMEM. unpin never blocks. Producers and readers below pin for themselves;
  * taking and settling need the caller's pin, until every callback has come. */
 int nrd_partition_pin(NrdPartition *partition) NRD_MUST_CHECK;
 void nrd_partition_unpin(NrdPartition *partition);

@@ -6,9 +6,13 @@
  *   engine admin > topic guard > committer role > offset lock > queue lock > engine topics, topic lock, timers' lock
  *                                              > produce lock >
  *                                              > read lock >
+ *                              > state lock > queue lock
  *
  *   engine admin    mutex; held across the I/O of creating, removing and deleting topics
- *   topic guard     mutex; held across the I/O of a change to one topic's record or partitions
+ *   topic guard     mutex; held across the I/O of a change to one topic's record, and of opening and closing its
+ *                   partitions: only callers of that topic wait (the seed takes the produce mutex before the guard; here
+ *                   nobody opens while he has the role, because who commits has a pin)
+ *   state lock      mutex; whether a partition is open, and its pins; memory only
  *   committer role  the seed's produce lock: one thread at a time commits to, rolls, trims, reopens or closes a
  *                   partition's log; it covers the fdatasync of a commit. Not a mutex, since who arrives meanwhile must
  *                   not wait: `committing`, guarded by the produce lock
@@ -31,8 +35,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+typedef struct NrdHousekeeping NrdHousekeeping;
+
 struct NrdEngine {
     NrdDataDir *data_dir;
+    NrdEngineOptions options; /* without pointers; defaults filled in */
+    NrdHousekeeping *housekeeping;
     int root_fd; /* of data_dir */
     bool read_only;
     NrdTopicConfig defaults;
@@ -57,6 +65,7 @@ struct NrdTopic {
     NrdTopicRecord *record; /* NULL when it is damaged */
     char *fault;            /* why the topic is out of service, or NULL */
     GPtrArray *partitions;  /* of NrdPartition*, grows only */
+    GPtrArray *retired;     /* of NrdPartition*: of an incarnation that is gone; handles may still point at them */
     uint32_t n_holds;
 };
 
@@ -68,13 +77,41 @@ typedef struct NrdSyncWaiter {
     void *user_data;
 } NrdSyncWaiter;
 
+typedef enum NrdPartitionState {
+    NRD_PARTITION_CLOSED,
+    NRD_PARTITION_OPEN,
+    NRD_PARTITION_CLOSING, /* by who has the topic's guard; nobody has a pin */
+    NRD_PARTITION_FAULT,   /* could not be opened; the next pin tries again */
+} NrdPartitionState;
+
+/* What is known of a partition while it is closed. */
+typedef struct NrdPicture {
+    NrdLogStats stats;
+    uint64_t frontier;
+    uint32_t n_acked_ahead;
+} NrdPicture;
+
 struct NrdPartition {
     NrdTopic *topic; /* who owns it */
     uint32_t number;
-    char *dir;             /* beneath the data directory */
-    _Atomic(NrdLog *) log; /* NULL while the partition could not be opened; set once */
-    atomic_bool closed;    /* deleted or shut down: the log answers -ESHUTDOWN */
-    int open_errno;        /* of the last open, negative; 0: it is open */
+    char *dir;          /* beneath the data directory */
+    atomic_bool closed; /* for good: deleted, retired or shut down; the log answers -ESHUTDOWN */
+
+    /* life.c. The log is there from the open to the close, which waits until nobody has a pin; after a close for good it
+     * stays until the partition is freed. */
+    _Atomic(NrdLog *) log;
+    pthread_mutex_t state_lock;
+    /* guarded by state_lock; the state is changed by who has the topic's guard besides */
+    NrdPartitionState state;
+    uint32_t n_pins;
+    int64_t used_ms;     /* monotonic; when the last pin was given back */
+    NrdPicture *picture; /* NULL: not known */
+    int open_errno;      /* of the last open, negative; 0: it was opened. Guarded by the topic's guard */
+    /* retention.c */
+    int64_t left_alone_until_ms; /* monotonic; the cold walk failed on it; the walk's alone */
+    /* what the configuration says; atomic */
+    _Atomic int64_t retention_ms;
+    _Atomic int64_t retention_bytes;
 
     /* produce.c */
     pthread_mutex_t produce_lock;
@@ -92,16 +129,18 @@ struct NrdPartition {
     atomic_int n_waiting; /* parked waiters and watches: a wake-up that finds 0 takes no lock */
     pthread_mutex_t queue_lock;
     /* guarded by queue_lock */
-    NrdQueue *queue;
-    GQueue waiters; /* of NrdWaiter*, by their link, first come first served */
-    GQueue watches; /* of NrdWatch* */
-    bool waking;    /* a thread hands records out */
+    NrdQueue *queue; /* NULL while the partition is closed */
+    GQueue waiters;  /* of NrdWaiter*, by their link, first come first served */
+    GQueue watches;  /* of NrdWatch* */
+    bool waking;     /* a thread hands records out */
     bool wake_again;
     int64_t lease_timer_ms; /* what lease_timer is set to, or INT64_MAX */
     NrdTimer lease_timer;
     NrdTimer wait_timer;
     pthread_mutex_t read_lock;
-    NrdLogCursor *cursor; /* guarded by read_lock */
+    /* guarded by read_lock */
+    NrdLogCursor *cursor;
+    bool cursor_used; /* since the housekeeping looked last */
 
     /* offsets.c */
     uint64_t settled_seq; /* guarded by queue_lock; counts changes of the frontier and the acked-ahead set */
@@ -123,12 +162,13 @@ struct NrdPartition {
  * over). One reference, the caller's. */
 NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *record, char *fault);
 
-/* Claims the topic's folder and opens its partitions. A partition that cannot be opened is out of service, alone; an
- * error is about the topic, which then is out of service. Blocks. */
-int nrd_topic_open(NrdTopic *topic) NRD_MUST_CHECK;
+/* Claims the topic's folder and lists its partitions, which are opened when they are used; with make_folders theirs are
+ * made too. An error is about the topic, which then is out of service. Blocks. */
+int nrd_topic_open(NrdTopic *topic, bool make_folders) NRD_MUST_CHECK;
 
-/* The first partition that could not be opened: its error, or 0. */
-int nrd_topic_open_error(NrdTopic *topic);
+/* Compares the folder's marker with the record once more; a folder that belongs to another incarnation, or is gone,
+ * retires the partitions that are open and is replaced by a fresh one. Guard held. Blocks. */
+int nrd_topic_check_marker(NrdTopic *topic) NRD_MUST_CHECK;
 
 /* Takes a topic back that has just been made: its partitions are closed and its folder purged. Blocks. */
 void nrd_topic_unmake(NrdTopic *topic);
@@ -139,21 +179,42 @@ int nrd_topic_close(NrdTopic *topic, bool commit) NRD_MUST_CHECK;
 /* Wakes every parked reader of the topic to look at what has changed (deleted, stopping). */
 void nrd_topic_interrupt(NrdTopic *topic);
 
-/* ---- partition.c ---- */
+/* References to all topics, so that they can be worked on without the table's lock (g_ptr_array_unref). engine.c */
+GPtrArray *nrd_engine_topics(NrdEngine *engine);
+
+/* ---- life.c: a partition opens, closes, and is looked at meanwhile ---- */
 
 /* Makes the object; nothing is opened. */
 NrdPartition *nrd_partition_new(NrdTopic *topic, uint32_t number);
 void nrd_partition_free(NrdPartition *partition); /* closed or never opened */
 
-/* Opens the log and recovers the consumer state. The caller has the committer role, or nobody else knows the partition
- * yet. Blocks. */
-int nrd_partition_open(NrdPartition *partition, const NrdTopicConfig *config) NRD_MUST_CHECK;
+/* A pin, if the partition is open. Memory only. */
+bool nrd_partition_pin_if_open(NrdPartition *partition);
+
+/* Gives a pin back that does not count as use: of housekeeping. */
+void nrd_partition_unpin_quietly(NrdPartition *partition);
+
+/* As nrd_partition_pin, by who has the topic's guard. */
+int nrd_partition_pin_guarded(NrdPartition *partition) NRD_MUST_CHECK;
+
+/* Closes it unless somebody has a pin, a lease is out, or it was used within idle_ms; with wait_guard false also when
+ * the topic is busy. Writes frontier and high watermark, as every close. Returns whether it is closed now. Blocks. */
+bool nrd_partition_close_idle(NrdPartition *partition, int64_t idle_ms, bool wait_guard);
 
 /* Takes the committer role and keeps it: no commit can happen any more. Answers parked readers, writes the frontier and
- * the high watermark, closes the files. Blocks. */
+ * the high watermark, closes the files. Guard held. Blocks. */
 int nrd_partition_close(NrdPartition *partition) NRD_MUST_CHECK;
 
+/* As a close, but writes nothing: the folder is not this incarnation's any more. Guard held. */
+void nrd_partition_abandon(NrdPartition *partition);
+
+/* A copy of the picture of a partition that is closed and known. */
+bool nrd_partition_picture(NrdPartition *partition, NrdPicture *ret_picture);
+
+/* ---- partition.c ---- */
+
 void nrd_partition_configure(NrdPartition *partition, const NrdTopicConfig *config);
+NrdLogSettings nrd_partition_log_settings(const NrdTopicConfig *config);
 
 /* 0; -EIDRM when the topic is deleted, -ENODEV when the engine is stopping and the log closed, -EIO when the partition
  * could not be opened. Never blocks. */
@@ -195,8 +256,13 @@ void nrd_produce_fail_waiters(NrdPartition *partition, int error);
 
 /* ---- consume.c ---- */
 
-void nrd_consume_init(NrdPartition *partition, const NrdTopicConfig *config);
+void nrd_consume_init(NrdPartition *partition);
 void nrd_consume_clear(NrdPartition *partition);
+/* The queue is there from open to close; the caller opens or closes the partition. */
+void nrd_consume_open(NrdPartition *partition, const NrdTopicConfig *config);
+void nrd_consume_close(NrdPartition *partition);
+/* Gives back what the consumers' cursor keeps in memory if nobody has read since the last call. */
+void nrd_consume_rest(NrdPartition *partition);
 /* A higher cap frees slots: nrd_consume_wake afterwards, with no lock held. */
 void nrd_consume_configure(NrdPartition *partition, const NrdTopicConfig *config);
 
@@ -214,13 +280,43 @@ void nrd_offsets_clear(NrdPartition *partition);
 /* Recovers the frontier from disk into the queue; hwm bounds it. */
 int nrd_offsets_open(NrdPartition *partition, uint64_t hwm) NRD_MUST_CHECK;
 
+/* The frontier on disk of a partition that is not open. Changes nothing. Blocks. */
+int nrd_offsets_peek(NrdPartition *partition, uint64_t hwm, uint64_t *ret_frontier,
+                     uint32_t *ret_n_acked_ahead) NRD_MUST_CHECK;
+
 /* Notes that something was settled; arranges the tick. Queue lock held. */
 void nrd_offsets_touch_locked(NrdPartition *partition);
 
 /* Makes the frontier durable now (consumer.ahead), and with `level` consumer.offset too. Blocks. */
 int nrd_offsets_sync(NrdPartition *partition, bool level) NRD_MUST_CHECK;
 
-/* The last write, at close; stops the timers. */
-int nrd_offsets_close(NrdPartition *partition) NRD_MUST_CHECK;
+/* The last write, before a close; stops the timers. */
+int nrd_offsets_flush(NrdPartition *partition) NRD_MUST_CHECK;
+/* Stops the timers and closes the files, writing nothing. */
+void nrd_offsets_close(NrdPartition *partition);
+
+/* ---- retention.c ---- */
+
+/* One sweep of an open partition; closed ones are left to the walk. Blocks. */
+void nrd_retention_sweep(NrdPartition *partition, int64_t now_ms);
+
+/* What the cold walk does with one partition: if it is closed and holds something that has expired, opens it, sweeps, and
+ * closes it again. Blocks. */
+void nrd_retention_walk(NrdPartition *partition, int64_t now_ms);
+
+/* Whether the partition, which the caller has pinned, holds what retention would delete. Memory only. */
+bool nrd_retention_due(NrdPartition *partition, int64_t now_ms);
+
+/* ---- housekeeping.c: the loops of the process ---- */
+
+/* last_known_ms: Unix milliseconds at which the data directory was last in use, or 0. */
+NrdHousekeeping *nrd_housekeeping_new(NrdEngine *engine, int64_t last_known_ms);
+void nrd_housekeeping_free(NrdHousekeeping *housekeeping); /* waits for the loops; takes NULL */
+
+/* Sweep now: a bound has changed, or a log has passed it. Never blocks. */
+void nrd_housekeeping_kick_retention(NrdHousekeeping *housekeeping);
+
+/* Something was quarantined, or could not be purged: sweep what deleted topics left at the next walk. */
+void nrd_housekeeping_note_leftovers(NrdHousekeeping *housekeeping);
 
 #endif

@@ -117,6 +117,21 @@ void nrd_offsets_clear(NrdPartition *partition)
     pthread_mutex_destroy(&partition->offset_lock);
 }
 
+int nrd_offsets_peek(NrdPartition *partition, uint64_t hwm, uint64_t *ret_frontier, uint32_t *ret_n_acked_ahead)
+{
+    NrdFrontier state = { 0, g_array_new(FALSE, FALSE, sizeof(uint64_t)) };
+    NrdOffsetStore *store = NULL;
+    int rc = nrd_offset_store_open(partition->topic->engine->root_fd, partition->dir, partition->topic->name,
+                                   partition->number, hwm, &state, &store);
+    nrd_offset_store_free(store);
+    if (rc == 0) {
+        *ret_frontier = MIN(state.frontier, hwm);
+        *ret_n_acked_ahead = state.ahead->len;
+    }
+    g_array_unref(state.ahead);
+    return rc;
+}
+
 int nrd_offsets_open(NrdPartition *partition, uint64_t hwm)
 {
     NrdFrontier state = { 0, g_array_new(FALSE, FALSE, sizeof(uint64_t)) };
@@ -126,7 +141,10 @@ int nrd_offsets_open(NrdPartition *partition, uint64_t hwm)
     if (rc == 0) {
         pthread_mutex_lock(&partition->offset_lock);
         partition->offsets = store;
+        partition->ticked_seq = partition->synced_seq = partition->settled_seq;
+        partition->offset_errno = 0;
         pthread_mutex_lock(&partition->queue_lock);
+        partition->tick_armed = false;
         nrd_queue_restore(partition->queue, &state, hwm);
         pthread_mutex_unlock(&partition->queue_lock);
         pthread_mutex_unlock(&partition->offset_lock);
@@ -161,17 +179,26 @@ int nrd_offsets_sync(NrdPartition *partition, bool level)
     return rc;
 }
 
-int nrd_offsets_close(NrdPartition *partition)
+static void drain(NrdPartition *partition)
 {
     NrdTimers *timers = partition->topic->engine->timers;
     nrd_timer_drain(timers, &partition->tick_timer);
     nrd_timer_drain(timers, &partition->write_timer);
     nrd_timer_drain(timers, &partition->level_timer);
-    if (!partition->offsets)
+}
+
+int nrd_offsets_flush(NrdPartition *partition)
+{
+    drain(partition);
+    if (!partition->offsets || partition->topic->engine->read_only)
         return 0;
-    int rc = partition->topic->engine->read_only ? 0 : nrd_offsets_sync(partition, true);
+    return nrd_offsets_sync(partition, true);
+}
+
+void nrd_offsets_close(NrdPartition *partition)
+{
+    drain(partition);
     pthread_mutex_lock(&partition->offset_lock);
     nrd_offset_store_free(g_steal_pointer(&partition->offsets));
     pthread_mutex_unlock(&partition->offset_lock);
-    return rc;
 }

@@ -186,6 +186,13 @@ static void round_answer(Round *round)
     g_free(round->first);
 }
 
+/* A bound on bytes holds at once, not at the next sweep. */
+static void kick_when_too_large(NrdPartition *partition)
+{
+    if (atomic_load(&partition->retention_bytes) > 0 && nrd_retention_due(partition, 0))
+        nrd_housekeeping_kick_retention(partition->topic->engine->housekeeping);
+}
+
 /* One round, entered and left with the produce lock held; each result goes to those it concerns. */
 static void run_round_locked(NrdPartition *partition)
 {
@@ -198,8 +205,10 @@ static void run_round_locked(NrdPartition *partition)
     pthread_mutex_unlock(&partition->produce_lock);
     bool committed = round.error == 0 && round.batches->len > 0;
     round_answer(&round);
-    if (committed)
+    if (committed) {
         nrd_consume_wake(partition);
+        kick_when_too_large(partition);
+    }
     pthread_mutex_lock(&partition->produce_lock);
 }
 
@@ -298,7 +307,7 @@ int nrd_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer **r
 {
     if (partition->topic->engine->read_only)
         return -EROFS;
-    int rc = nrd_partition_usable(partition);
+    int rc = nrd_partition_pin(partition);
     if (rc < 0)
         return rc;
     NrdProducer *producer = g_new0(NrdProducer, 1);
@@ -444,6 +453,7 @@ static void on_closed(void *user_data, int error)
     pthread_mutex_lock(&producer->partition->produce_lock);
     g_queue_unlink(&producer->partition->producers, &producer->link);
     pthread_mutex_unlock(&producer->partition->produce_lock);
+    nrd_partition_unpin(producer->partition);
     nrd_producer_unref(producer);
     if (closing->done)
         closing->done(closing->user_data, error);

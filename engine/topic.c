@@ -24,7 +24,8 @@ NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *rec
     topic->fault = fault;
     if (record)
         g_strlcpy(topic->id, record->id, sizeof topic->id);
-    topic->partitions = g_ptr_array_new();
+    topic->partitions = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_partition_free);
+    topic->retired = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_partition_free);
     pthread_mutex_init(&topic->guard, NULL);
     pthread_mutex_init(&topic->lock, NULL);
     pthread_condattr_t attr;
@@ -45,9 +46,8 @@ void nrd_topic_unref(NrdTopic *topic)
 {
     if (!topic || !g_atomic_int_dec_and_test(&topic->refs))
         return;
-    for (guint i = 0; i < topic->partitions->len; i++)
-        nrd_partition_free(topic->partitions->pdata[i]);
     g_ptr_array_unref(topic->partitions);
+    g_ptr_array_unref(topic->retired);
     nrd_topic_record_free(topic->record);
     pthread_cond_destroy(&topic->released);
     pthread_mutex_destroy(&topic->lock);
@@ -68,34 +68,95 @@ static void set_fault(NrdTopic *topic, const char *why)
     pthread_mutex_unlock(&topic->lock);
 }
 
-/* Opens partitions up to n. One that fails stays, out of service, alone. Topic guard held (or nobody knows the topic). */
-static void open_partitions(NrdTopic *topic, const NrdTopicConfig *config)
+/* What can fail for want of space or descriptors comes before the record is changed. Empty folders harm nobody. */
+static int make_partition_folders(NrdTopic *topic, const NrdTopicConfig *config)
+{
+    int rc = 0;
+    for (uint32_t number = topic->partitions->len; rc == 0 && number < (uint32_t)config->partitions; number++) {
+        g_autofree char *dir = g_strdup_printf("topics/%s/p%05u", topic->name, number);
+        rc = nrd_io_make_dir(topic->engine->root_fd, dir);
+    }
+    if (rc < 0)
+        nrd_diag(NRD_LEVEL_ERROR, place_of(topic), "folders for new partitions could not be made: %s", g_strerror(-rc));
+    return rc;
+}
+
+/* Lists partitions up to n; each is opened when it is used. Topic guard held (or nobody knows the topic). */
+static void add_partitions(NrdTopic *topic, const NrdTopicConfig *config)
 {
     for (uint32_t number = topic->partitions->len; number < (uint32_t)config->partitions; number++) {
         NrdPartition *partition = nrd_partition_new(topic, number);
-        (void)!nrd_partition_open(partition, config); /* it has said why, and answers -EIO */
         pthread_mutex_lock(&topic->lock);
         g_ptr_array_add(topic->partitions, partition);
         pthread_mutex_unlock(&topic->lock);
     }
 }
 
-int nrd_topic_open(NrdTopic *topic)
+/* ---- the marker ---- */
+
+/* The folder is another incarnation's, or gone: whatever is open of it writes nothing any more, and its consumer state
+ * goes with it, before a fresh folder exists that an ack could be written into (seed: The incarnation marker). Who has
+ * handles on a retired partition gets -EIO. Guard held. */
+static void retire_partitions(void *user_data)
+{
+    NrdTopic *topic = user_data;
+    for (guint i = 0; i < topic->partitions->len; i++) {
+        NrdPartition *old = topic->partitions->pdata[i];
+        nrd_partition_abandon(old);
+        pthread_mutex_lock(&topic->lock);
+        topic->partitions->pdata[i] = nrd_partition_new(topic, (uint32_t)i);
+        g_ptr_array_add(topic->retired, old);
+        pthread_mutex_unlock(&topic->lock);
+    }
+}
+
+static int fail_claim(NrdTopic *topic, int rc, const char *why)
+{
+    g_autofree char *plain = why ? NULL : g_strdup_printf("its folder could not be opened: %s", g_strerror(-rc));
+    set_fault(topic, why ? why : plain);
+    return rc;
+}
+
+/* *ret_fresh: the folder was made anew. */
+static int claim(NrdTopic *topic, bool *ret_fresh)
 {
     NrdEngine *engine = topic->engine;
     g_autofree char *why = NULL;
-    NrdClaim claim = NRD_CLAIM_MATCH;
-    /* The consumer state of a quarantined incarnation is not in memory yet: its partitions are opened after the claim. */
-    int rc = engine->read_only
-                 ? nrd_incarnation_verify(engine->root_fd, topic->name, topic->id, &why)
-                 : nrd_incarnation_claim(engine->root_fd, topic->name, topic->id, NULL, NULL, &claim, &why);
-    if (rc < 0) {
-        g_autofree char *plain = why ? NULL : g_strdup_printf("its folder could not be opened: %s", g_strerror(-rc));
-        set_fault(topic, why ? why : plain);
-        return rc;
-    }
-    open_partitions(topic, &topic->record->config);
+    NrdClaim result = NRD_CLAIM_MATCH;
+    int rc = engine->read_only ? nrd_incarnation_verify(engine->root_fd, topic->name, topic->id, &why)
+                               : nrd_incarnation_claim(engine->root_fd, topic->name, topic->id, retire_partitions,
+                                                       topic, &result, &why);
+    if (rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM)
+        return rc; /* passes by itself */
+    if (rc < 0)
+        return fail_claim(topic, rc, why);
+    if (result == NRD_CLAIM_QUARANTINED)
+        nrd_housekeeping_note_leftovers(engine->housekeeping);
+    *ret_fresh = result == NRD_CLAIM_CREATED;
     return 0;
+}
+
+int nrd_topic_check_marker(NrdTopic *topic)
+{
+    bool fresh = false;
+    int rc = claim(topic, &fresh);
+    if (rc == 0 && fresh) {
+        nrd_diag(NRD_LEVEL_ERROR, place_of(topic),
+                 "the folder topics/%s was gone: made anew, and its records with it are gone too", topic->name);
+        retire_partitions(topic);
+    }
+    return rc;
+}
+
+int nrd_topic_open(NrdTopic *topic, bool make_folders)
+{
+    bool fresh;
+    int rc = claim(topic, &fresh); /* no partition is in memory yet: nothing to retire */
+    if (rc == 0 && make_folders)
+        rc = make_partition_folders(topic, &topic->record->config);
+    if (rc == 0)
+        add_partitions(topic, &topic->record->config);
+    return rc;
 }
 
 int nrd_topic_close(NrdTopic *topic, bool commit)
@@ -112,16 +173,6 @@ int nrd_topic_close(NrdTopic *topic, bool commit)
     }
     pthread_mutex_unlock(&topic->guard);
     return first_error;
-}
-
-int nrd_topic_open_error(NrdTopic *topic)
-{
-    for (guint i = 0; i < topic->partitions->len; i++) {
-        const NrdPartition *partition = topic->partitions->pdata[i];
-        if (partition->open_errno < 0)
-            return partition->open_errno;
-    }
-    return 0;
 }
 
 void nrd_topic_unmake(NrdTopic *topic)
@@ -142,11 +193,13 @@ void nrd_topic_interrupt(NrdTopic *topic)
 
 /* ---- removing ---- */
 
+/* May open a partition to see. Blocks. */
 static bool retains_records(NrdTopic *topic)
 {
-    for (guint i = 0; i < topic->partitions->len; i++) {
+    for (uint32_t i = 0; i < nrd_topic_n_partitions(topic); i++) {
         NrdPartitionInfo info;
-        nrd_partition_info(topic->partitions->pdata[i], &info);
+        nrd_partition_learn(nrd_topic_partition(topic, i));
+        nrd_partition_info(nrd_topic_partition(topic, i), &info);
         bool retains = info.fault || info.next_offset > info.oldest_offset;
         nrd_partition_info_clear(&info);
         if (retains)
@@ -197,8 +250,9 @@ static void bury(NrdTopic *topic)
     int rc = nrd_incarnation_purge(topic->engine->root_fd, topic->name, topic->id);
     if (rc < 0)
         nrd_diag(NRD_LEVEL_ERROR, place_of(topic),
-                 "the topic is deleted, but its files could not be removed: %s; the next start tries again",
-                 g_strerror(-rc));
+                 "the topic is deleted, but its files could not be removed: %s; tried again later", g_strerror(-rc));
+    if (rc < 0)
+        nrd_housekeeping_note_leftovers(topic->engine->housekeeping);
     else
         nrd_diag(NRD_LEVEL_NOTICE, place_of(topic), "deleted incarnation %s", topic->id);
     nrd_topic_unref(topic);
@@ -451,26 +505,22 @@ static int apply_lines(NrdTopic *topic, NrdTopicRecord *next, const char *text, 
     return rc;
 }
 
-/* What can fail for want of space or descriptors comes before the record is changed. Empty folders harm nobody. */
-static int make_partition_folders(NrdTopic *topic, const NrdTopicConfig *config)
-{
-    int rc = 0;
-    for (uint32_t number = topic->partitions->len; rc == 0 && number < (uint32_t)config->partitions; number++) {
-        g_autofree char *dir = g_strdup_printf("topics/%s/p%05u", topic->name, number);
-        rc = nrd_io_make_dir(topic->engine->root_fd, dir);
-    }
-    if (rc < 0)
-        nrd_diag(NRD_LEVEL_ERROR, place_of(topic), "folders for new partitions could not be made: %s", g_strerror(-rc));
-    return rc;
-}
-
 /* Brings what is in memory in line with the record. Topic guard held. */
 static void put_in_force(NrdTopic *topic)
 {
     const NrdTopicConfig config = topic->record->config; /* only changed under the guard */
-    for (guint i = 0; i < topic->partitions->len; i++)
-        nrd_partition_configure(topic->partitions->pdata[i], &config);
-    open_partitions(topic, &config);
+    for (guint i = 0; i < topic->partitions->len; i++) {
+        NrdPartition *partition = topic->partitions->pdata[i];
+        if (!nrd_partition_pin_if_open(partition))
+            continue; /* it takes its settings when it is opened */
+        nrd_partition_configure(partition, &config);
+        nrd_partition_unpin_quietly(partition);
+    }
+    add_partitions(topic, &config);
+    /* The record has changed: the folder is compared with it, also for partitions that are open. A failure is told and
+     * kept as the topic's fault. */
+    (void)!nrd_topic_check_marker(topic);
+    nrd_housekeeping_kick_retention(topic->engine->housekeeping);
 }
 
 int nrd_topic_config_write(NrdTopic *topic, const char *text, size_t size)

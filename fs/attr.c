@@ -1,4 +1,5 @@
 /* getattr and setattr: owner and modes from the topic's record, times from the last commit. */
+#include "fs/defer.h"
 #include "fs/node.h"
 
 #include <errno.h>
@@ -6,9 +7,25 @@
 /* How long the kernel may rely on attributes that change with chmod only, which it sees itself. */
 #define STEADY_SECONDS 1.0
 
-double nrd_node_attr_timeout(const NrdNode *node)
+NrdSeen nrd_node_seen(NrdNode *node)
 {
-    return node->info->steady ? STEADY_SECONDS : 0.0;
+    g_mutex_lock(&node->lock);
+    NrdSeen seen = node->seen;
+    g_mutex_unlock(&node->lock);
+    return seen;
+}
+
+void nrd_node_set_seen(NrdNode *node, const NrdSeen *seen)
+{
+    g_mutex_lock(&node->lock);
+    node->seen = *seen;
+    g_mutex_unlock(&node->lock);
+}
+
+double nrd_node_attr_timeout(NrdNode *node)
+{
+    bool sealed = node->info->kind == NRD_KIND_SEGMENT && nrd_node_seen(node).final;
+    return node->info->steady || sealed ? STEADY_SECONDS : 0.0;
 }
 
 /* The key of the node's owner and mode in the topic's record. */
@@ -41,10 +58,10 @@ static void fill_owner(const NrdNode *node, struct stat *st)
     g_free(path);
 }
 
-static void fill_time(const NrdNode *node, struct stat *st)
+static void fill_time(NrdNode *node, struct stat *st)
 {
-    int64_t ms = 0;
-    if (node->partition) {
+    int64_t ms = nrd_node_seen(node).ms;
+    if (ms == 0 && node->partition) {
         NrdPartitionInfo info;
         nrd_partition_info(node->partition, &info);
         ms = info.last_commit_ms;
@@ -76,29 +93,57 @@ static nlink_t count_links(const NrdNode *node)
     }
 }
 
+static uint64_t size_of(NrdNode *node)
+{
+    if (node->info->link)
+        return strlen(node->info->link);
+    if (node->info->kind == NRD_KIND_TIME_LINK)
+        return nrd_node_seen(node).size_bytes;
+    return node->info->ops && node->info->ops->size ? node->info->ops->size(node) : 0;
+}
+
 void nrd_node_stat(NrdNode *node, struct stat *ret_st)
 {
     struct stat st = { .st_ino = node->ino, .st_blksize = 65536, .st_nlink = count_links(node) };
     fill_owner(node, &st);
+    st.st_size = (off_t)size_of(node); /* before the time: an open file learns both */
     fill_time(node, &st);
-    if (node->info->link)
-        st.st_size = (off_t)strlen(node->info->link);
-    else if (node->info->ops && node->info->ops->size)
-        st.st_size = (off_t)node->info->ops->size(node);
     st.st_blocks = (st.st_size + 511) / 512;
     *ret_st = st;
+}
+
+static void reply_attr(NrdNode *node, fuse_req_t req)
+{
+    struct stat st;
+    nrd_node_stat(node, &st);
+    fuse_reply_attr(req, &st, nrd_node_attr_timeout(node));
+}
+
+static void reply_attr_later(NrdNode *node, fuse_req_t req, void *data, int error)
+{
+    if (error == 0)
+        error = nrd_node_visit(node);
+    if (error == 0)
+        reply_attr(node, req);
+    else
+        nrd_reply_error(req, error == -EIDRM ? -ESTALE : error);
+}
+
+static void reply_attr_when_known(NrdNode *node, fuse_req_t req)
+{
+    if (nrd_node_waits(node))
+        nrd_defer(node, req, reply_attr_later, NULL);
+    else
+        reply_attr(node, req);
 }
 
 void nrd_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
-    if (!node) {
+    if (node)
+        reply_attr_when_known(node, req);
+    else
         fuse_reply_err(req, ESTALE);
-        return;
-    }
-    struct stat st;
-    nrd_node_stat(node, &st);
-    fuse_reply_attr(req, &st, nrd_node_attr_timeout(node));
 }
 
 /* The kernel has checked that the caller may. */
@@ -136,7 +181,5 @@ void nrd_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_se
         nrd_reply_error(req, error);
         return;
     }
-    struct stat st;
-    nrd_node_stat(node, &st);
-    fuse_reply_attr(req, &st, nrd_node_attr_timeout(node));
+    reply_attr_when_known(node, req);
 }

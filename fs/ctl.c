@@ -1,7 +1,7 @@
 /* `ctl` of a topic and of a partition: one verb a line. A write is parsed whole before anything is done, so a malformed
  * line does nothing; a verb that fails after others took effect makes the write short. Every failure is logged. */
 #include "fs/ctl_parse.h"
-#include "fs/fs_private.h"
+#include "fs/node.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,8 +12,12 @@ typedef int (*RunFn)(NrdHandle *handle, const NrdCtlCommand *command);
 static int run_topic(NrdHandle *handle, const NrdCtlCommand *command)
 {
     char text[48];
-    if (command->verb == NRD_CTL_DELETE)
-        return nrd_topic_delete(handle->topic, command->id);
+    if (command->verb == NRD_CTL_DELETE) {
+        int error = nrd_topic_delete(handle->topic, command->id);
+        if (nrd_topic_deleted(handle->topic))
+            nrd_nodes_drop_cached(handle->fs, handle->topic);
+        return error;
+    }
     if (command->number <= nrd_topic_n_partitions(handle->topic))
         return -EINVAL;
     int length = snprintf(text, sizeof text, "partitions=%" G_GUINT64_FORMAT "\n", command->number);

@@ -1,16 +1,18 @@
 /* Listings. The names are taken when the directory is opened, so an offset means the same entry as long as it stays
  * open, however small the buffers; a rewind to offset 0 does not see newer names. */
+#include "fs/defer.h"
 #include "fs/namespace.h"
 #include "fs/node.h"
 
 #include <errno.h>
 #include <stdio.h>
 
+/* The newest records only: a listing has an end, however many there are. */
+#define MAX_RECORDS 1000
+
 typedef struct Entry {
     char *name;
-    const NrdKindInfo *info;
-    NrdTopic *topic; /* referenced, of an entry that is a topic */
-    NrdPartition *partition;
+    NrdNodeKey key; /* its topic is referenced */
     uint64_t ino;
 } Entry;
 
@@ -23,15 +25,22 @@ static void clear_entry(void *data)
 {
     Entry *entry = data;
     g_free(entry->name);
-    nrd_topic_unref(entry->topic);
+    nrd_topic_unref(entry->key.topic);
 }
 
-static void add(Listing *listing, const char *name, const NrdKindInfo *info, NrdTopic *topic, NrdPartition *partition)
+static void add(Listing *listing, const char *name, const NrdNodeKey *key)
 {
-    Entry entry = { .name = g_strdup(name), .info = info, .partition = partition };
-    entry.topic = topic ? nrd_topic_ref(topic) : NULL;
-    entry.ino = nrd_node_ino(info, topic, partition, NULL);
+    Entry entry = { .name = g_strdup(name), .key = *key, .ino = nrd_node_ino(key) };
+    if (key->topic)
+        nrd_topic_ref(key->topic);
     g_array_append_val(listing->entries, entry);
+}
+
+/* An entry of the folder's own topic and partition. */
+static void add_here(Listing *listing, const char *name, const NrdKindInfo *info, uint64_t arg)
+{
+    NrdNode *dir = listing->dir;
+    add(listing, name, &(NrdNodeKey){ .info = info, .topic = dir->topic, .partition = dir->partition, .arg = arg });
 }
 
 static void add_dots(Listing *listing)
@@ -39,15 +48,17 @@ static void add_dots(Listing *listing)
     NrdNode *dir = listing->dir;
     const NrdKindInfo *up = nrd_kind_info(dir->info->parent);
     bool up_in_topic = up->kind == NRD_KIND_TOPIC || up->kind == NRD_KIND_PARTITION;
-    Entry entry = { .name = g_strdup("."), .info = dir->info, .ino = dir->ino };
-    g_array_append_val(listing->entries, entry);
-    entry.name = g_strdup("..");
-    entry.info = up;
-    entry.ino = FUSE_ROOT_ID;
-    if (up->kind != NRD_KIND_ROOT)
-        entry.ino = nrd_node_ino(up, up_in_topic ? dir->topic : NULL,
-                                 up->kind == NRD_KIND_PARTITION ? dir->partition : NULL, NULL);
-    g_array_append_val(listing->entries, entry);
+    NrdNodeKey above = { .info = up };
+    if (up_in_topic)
+        above.topic = dir->topic;
+    if (up->kind == NRD_KIND_PARTITION)
+        above.partition = dir->partition;
+    add_here(listing, ".", dir->info, 0);
+    add(listing, "..", &above);
+    Entry *entries = (Entry *)listing->entries->data;
+    entries[0].ino = dir->ino;
+    if (up->kind == NRD_KIND_ROOT)
+        entries[1].ino = FUSE_ROOT_ID;
 }
 
 static void add_fixed(Listing *listing, bool only_status)
@@ -58,7 +69,7 @@ static void add_fixed(Listing *listing, bool only_status)
         if (info->parent != dir->info->kind || !info->listed || !info->name)
             continue;
         if (!only_status || kind == NRD_KIND_TOPIC_STATUS)
-            add(listing, info->name, info, dir->topic, dir->partition);
+            add_here(listing, info->name, info, 0);
     }
 }
 
@@ -69,7 +80,7 @@ static void add_topics(Listing *listing)
         NrdTopic *topic;
         if (nrd_topic_find(listing->dir->fs->engine, names->pdata[i], &topic) < 0)
             continue; /* deleted in between */
-        add(listing, names->pdata[i], nrd_kind_info(NRD_KIND_TOPIC), topic, NULL);
+        add(listing, names->pdata[i], &(NrdNodeKey){ .info = nrd_kind_info(NRD_KIND_TOPIC), .topic = topic });
         nrd_topic_unref(topic);
     }
     g_ptr_array_unref(names);
@@ -83,24 +94,60 @@ static void add_partitions(Listing *listing)
         char name[16];
         snprintf(name, sizeof name, "p%05u", i);
         NrdPartition *partition = nrd_topic_partition(topic, i);
+        NrdNodeKey key = { .info = nrd_kind_info(NRD_KIND_PARTITION), .topic = topic, .partition = partition };
         if (partition)
-            add(listing, name, nrd_kind_info(NRD_KIND_PARTITION), topic, partition);
+            add(listing, name, &key);
     }
 }
 
-static void fill(Listing *listing)
+static void add_records(Listing *listing)
+{
+    NrdPartitionInfo info;
+    nrd_partition_info(listing->dir->partition, &info);
+    uint64_t first = info.hwm > MAX_RECORDS ? MAX(info.oldest_offset, info.hwm - MAX_RECORDS) : info.oldest_offset;
+    for (uint64_t offset = first; offset < info.hwm; offset++) {
+        char name[24];
+        snprintf(name, sizeof name, "%" G_GUINT64_FORMAT, offset);
+        add_here(listing, name, nrd_kind_info(NRD_KIND_RECORD), offset);
+    }
+    nrd_partition_info_clear(&info);
+}
+
+static int add_segments(Listing *listing)
+{
+    GArray *views;
+    int error = nrd_partition_segments(listing->dir->partition, &views);
+    if (error < 0)
+        return error;
+    for (guint i = 0; i < views->len; i++) {
+        char name[32];
+        uint64_t base = g_array_index(views, NrdSegmentView, i).base;
+        snprintf(name, sizeof name, "%020" G_GUINT64_FORMAT ".log", base);
+        add_here(listing, name, nrd_kind_info(NRD_KIND_SEGMENT), base);
+    }
+    g_array_unref(views);
+    return 0;
+}
+
+static int fill(Listing *listing)
 {
     NrdNode *dir = listing->dir;
+    int error = 0;
     add_dots(listing);
     if (dir->topic && nrd_topic_deleted(dir->topic))
-        return;
+        return 0;
     char *fault = dir->topic ? nrd_topic_fault(dir->topic) : NULL;
     add_fixed(listing, fault != NULL);
     if (dir->info->kind == NRD_KIND_TOPICS)
         add_topics(listing);
     if (dir->info->kind == NRD_KIND_TOPIC && !fault)
         add_partitions(listing);
+    if (dir->info->kind == NRD_KIND_RECORDS && !fault)
+        add_records(listing);
+    if (dir->info->kind == NRD_KIND_SEGMENTS && !fault)
+        error = add_segments(listing);
     g_free(fault);
+    return error == -EIDRM ? 0 : error;
 }
 
 static Listing *new_listing(NrdNode *dir)
@@ -138,18 +185,37 @@ void nrd_listings_close_all(NrdFs *fs)
     g_list_free(open);
 }
 
+static void open_listing(NrdNode *dir, fuse_req_t req)
+{
+    Listing *listing = new_listing(dir);
+    struct fuse_file_info fi = { .fh = (uintptr_t)listing };
+    int error = fill(listing);
+    if (error < 0)
+        nrd_reply_error(req, error);
+    if (error < 0 || fuse_reply_open(req, &fi) < 0)
+        free_listing(listing);
+}
+
+static void open_listing_later(NrdNode *dir, fuse_req_t req, void *data, int error)
+{
+    if (error < 0) {
+        nrd_reply_error(req, error);
+        return;
+    }
+    if (nrd_node_unknown(dir))
+        nrd_node_learn(dir);
+    open_listing(dir, req);
+}
+
 void nrd_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     NrdNode *dir = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
-    if (!dir) {
+    if (!dir)
         fuse_reply_err(req, ESTALE);
-        return;
-    }
-    Listing *listing = new_listing(dir);
-    fill(listing);
-    fi->fh = (uintptr_t)listing;
-    if (fuse_reply_open(req, fi) < 0)
-        free_listing(listing);
+    else if (dir->info->kind == NRD_KIND_SEGMENTS || (dir->info->kind == NRD_KIND_RECORDS && nrd_node_unknown(dir)))
+        nrd_defer(dir, req, open_listing_later, NULL);
+    else
+        open_listing(dir, req);
 }
 
 void nrd_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
@@ -159,7 +225,7 @@ void nrd_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
     size_t used = 0;
     for (size_t i = (size_t)off; off >= 0 && i < listing->entries->len; i++) {
         const Entry *entry = &g_array_index(listing->entries, Entry, i);
-        struct stat st = { .st_ino = entry->ino, .st_mode = entry->info->mode };
+        struct stat st = { .st_ino = entry->ino, .st_mode = entry->key.info->mode };
         size_t need = fuse_add_direntry(req, buf + used, size - used, entry->name, &st, (off_t)i + 1);
         if (need > size - used)
             break;
@@ -169,15 +235,15 @@ void nrd_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
     g_free(buf);
 }
 
-/* Files with fresh nodes, and the two dots, get node id 0: no look-up is counted and the kernel asks when it needs to
- * know. */
+/* Files with fresh nodes, what waits for the disk, and the two dots, get node id 0: no look-up is counted and the kernel
+ * asks when it needs to know. */
 static void fill_plus(Listing *listing, size_t i, const Entry *entry, struct fuse_entry_param *ret_param)
 {
-    *ret_param = (struct fuse_entry_param){ .attr = { .st_ino = entry->ino, .st_mode = entry->info->mode } };
-    if (i < 2 || entry->info->fresh)
+    *ret_param = (struct fuse_entry_param){ .attr = { .st_ino = entry->ino, .st_mode = entry->key.info->mode } };
+    const NrdKindInfo *info = entry->key.info;
+    if (i < 2 || info->fresh || (info->ops && info->ops->visit) || nrd_key_unknown(&entry->key))
         return;
-    NrdNode *node = nrd_nodes_lookup(listing->dir->fs->nodes, entry->info, entry->topic, entry->partition, NULL);
-    nrd_entry_fill(node, ret_param);
+    nrd_entry_fill(nrd_nodes_lookup(listing->dir->fs->nodes, &entry->key), ret_param);
 }
 
 void nrd_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)

@@ -1,4 +1,5 @@
 /* Requests on open files: checks that hold for every kind, then the kind's own operation. */
+#include "fs/defer.h"
 #include "fs/node.h"
 
 #include <errno.h>
@@ -14,30 +15,66 @@ static int check_open(NrdNode *node, int flags)
         return (flags & O_TRUNC) && !node->info->truncate ? -EPERM : 0;
     if (!node->info->ops->write) {
         nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(node), "%s was opened for writing: it can only be read",
-                 node->info->name);
+                 node->info->name ? node->info->name : nrd_kind_info(node->info->parent)->name);
         return -EPERM;
     }
     return nrd_engine_read_only(node->fs->engine) ? -EROFS : 0;
 }
 
+static void open_now(NrdNode *node, fuse_req_t req, int flags, bool may_settle)
+{
+    NrdHandle *handle;
+    int error = nrd_handle_open(node->fs, node, flags, &handle);
+    if (error < 0) {
+        /* A deleted topic's name is stale: the kernel then asks for it again. */
+        nrd_reply_error(req, error == -EIDRM ? -ESTALE : error);
+        return;
+    }
+    handle->may_settle = may_settle;
+    nrd_reply_open(req, handle);
+}
+
+/* An OPEN that waits. */
+typedef struct Opening {
+    int flags;
+    bool may_settle;
+} Opening;
+
+static void open_later(NrdNode *node, fuse_req_t req, void *data, int error)
+{
+    Opening *opening = data;
+    if (error < 0) {
+        nrd_reply_error(req, error);
+    } else {
+        if (nrd_node_unknown(node))
+            nrd_node_learn(node);
+        open_now(node, req, opening->flags, opening->may_settle);
+    }
+    g_free(opening);
+}
+
+/* Whether the partition has to be opened or looked at first. */
+static bool open_waits(const NrdNode *node)
+{
+    return nrd_node_unknown(node) || (node->info->pins && !nrd_partition_is_open(node->partition));
+}
+
 void nrd_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    NrdFs *fs = nrd_req_fs(req);
-    NrdNode *node = nrd_nodes_get(fs->nodes, ino);
-    NrdHandle *handle;
+    NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
     int error = check_open(node, fi->flags);
     bool may_settle = error == 0 && node->info->stream && nrd_may_settle(req, node);
     if (error == 0 && node->info->kind == NRD_KIND_DRAIN && !may_settle)
         error = -EACCES; /* to read it is to settle */
-    if (error == 0)
-        error = nrd_handle_open(fs, node, fi->flags, &handle);
-    if (error == 0) {
-        handle->may_settle = may_settle;
-        nrd_reply_open(req, handle);
-        return;
+    if (error < 0) {
+        nrd_reply_error(req, error);
+    } else if (open_waits(node)) {
+        Opening *opening = g_new(Opening, 1);
+        *opening = (Opening){ fi->flags, may_settle };
+        nrd_defer(node, req, open_later, opening);
+    } else {
+        open_now(node, req, fi->flags, may_settle);
     }
-    /* A deleted topic's name is stale: the kernel then asks for it again. */
-    nrd_reply_error(req, error == -EIDRM ? -ESTALE : error);
 }
 
 static int check_alive(const NrdHandle *handle)

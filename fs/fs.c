@@ -1,4 +1,5 @@
 /* The file system as a whole: its table of operations, its beginning and its end. */
+#include "fs/defer.h"
 #include "fs/node.h"
 
 #include <errno.h>
@@ -96,11 +97,18 @@ NrdFs *nrd_fs_new(const NrdFsOptions *options)
     g_mutex_init(&fs->lock);
     g_cond_init(&fs->handle_gone);
     fs->nodes = nrd_nodes_new(fs);
+    fs->defer = nrd_defer_new();
     return fs;
+}
+
+void nrd_fs_set_session(NrdFs *fs, struct fuse_session *session)
+{
+    fs->session = session;
 }
 
 void nrd_fs_shutdown(NrdFs *fs)
 {
+    nrd_defer_finish(fs->defer); /* it may still open handles */
     nrd_handles_close_all(fs);
     nrd_listings_close_all(fs);
     nrd_nodes_clear(fs->nodes);
@@ -110,6 +118,7 @@ void nrd_fs_free(NrdFs *fs)
 {
     if (!fs)
         return;
+    nrd_defer_free(fs->defer);
     nrd_nodes_free(fs->nodes);
     g_hash_table_unref(fs->handles);
     g_hash_table_unref(fs->listings);

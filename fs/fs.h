@@ -1,6 +1,6 @@
 /* The file system: FUSE operations over an engine. What mount/ sees of fs/.
  *
- * Life: nrd_fs_new, a session made with nrd_fs_ops and the NrdFs as its user data, the session's loop. Then, in this
+ * Life: nrd_fs_new, a session made with nrd_fs_ops and the NrdFs as its user data, nrd_fs_set_session, its loop. Then, in this
  * order: nrd_engine_stop (parked readers are answered), nrd_fs_shutdown, the unmount, nrd_engine_close, the end of the
  * session, nrd_fs_free. */
 #ifndef NRD_FS_FS_H
@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 struct fuse_lowlevel_ops;
+struct fuse_session;
 
 typedef struct NrdFs NrdFs;
 
@@ -30,7 +31,10 @@ NrdFs *nrd_fs_new(const NrdFsOptions *options);
 
 const struct fuse_lowlevel_ops *nrd_fs_ops(void);
 
-/* Finishes every open handle as its last close would and gives every topic back. The session's loop has ended, the
+/* The session made with the two, before its loop begins: what the kernel keeps of a deleted topic is taken back. */
+void nrd_fs_set_session(NrdFs *fs, struct fuse_session *session);
+
+/* Answers the requests that still wait for the disk, finishes every open handle as its last close would and gives every topic back. The session's loop has ended, the
  * connection is still there. Blocks on the disk. */
 void nrd_fs_shutdown(NrdFs *fs);
 

@@ -7,8 +7,8 @@
  * A handle is one OPEN. Handles of one node (descriptors reopened through /proc/self/fd, or of a fixed node) know each
  * other through it.
  *
- * Locks, in the order they may be taken: NrdNode.lock > NrdHandle.lock > NrdFs.lock. The tables of node.c and of
- * poll.c have locks of their own, taken last. None is held across a reply, nor across an engine call that may call
+ * Locks, in the order they may be taken: NrdNode.lock > NrdHandle.lock > NrdFs.lock. The tables of node.c, poll.c and
+ * defer.c have locks of their own, taken last. None is held across a reply, nor across an engine call that may call
  * back or block. */
 #ifndef NRD_FS_FS_PRIVATE_H
 #define NRD_FS_FS_PRIVATE_H
@@ -26,10 +26,12 @@ typedef struct NrdNodes NrdNodes;
 typedef struct NrdHandle NrdHandle;
 typedef struct NrdFileOps NrdFileOps;
 typedef struct NrdPoll NrdPoll;
+typedef struct NrdDefer NrdDefer;
 
 typedef enum NrdKind {
     NRD_KIND_ROOT,
     NRD_KIND_HELP,
+    NRD_KIND_METRICS,
     NRD_KIND_TOPICS,
     NRD_KIND_TOPIC,
     NRD_KIND_TOPIC_CONFIG,
@@ -44,6 +46,16 @@ typedef enum NrdKind {
     NRD_KIND_DRAIN_LINK,
     NRD_KIND_ACK,
     NRD_KIND_LOG,
+    NRD_KIND_FROM,
+    NRD_KIND_FROM_START,
+    NRD_KIND_FROM_END,
+    NRD_KIND_FROM_OFFSET,
+    NRD_KIND_RECORDS,
+    NRD_KIND_RECORD,
+    NRD_KIND_BY_TIME,
+    NRD_KIND_TIME_LINK,
+    NRD_KIND_SEGMENTS,
+    NRD_KIND_SEGMENT,
     NRD_KIND_STREAMS,
     NRD_KIND_CONSUME,
     NRD_KIND_CONSUME_JSONL,
@@ -55,15 +67,17 @@ typedef enum NrdKind {
 typedef struct NrdKindInfo {
     NrdKind kind;
     NrdKind parent;
-    const char *name; /* NULL: the names come from the engine */
+    const char *name; /* NULL: the names come from the engine, or say a number or a time */
     const char *path; /* for owner and mode: below the topic, or (with its slash) below the partition; or NULL */
     mode_t mode;      /* type and widest permissions */
     bool fresh;       /* a node of its own for each look-up */
+    bool brief;       /* the kernel asks for the name each time */
     bool listed;
     bool named;       /* `name@<anything>` is the same file */
     bool stream;      /* FOPEN_STREAM: no file position */
     bool steady;      /* the kernel may remember its attributes for a while */
     bool truncate;    /* truncation is ignored instead of refused */
+    bool pins;        /* an open one keeps its partition open */
     const char *link; /* target of a symlink */
     const NrdFileOps *ops;
 } NrdKindInfo;
@@ -75,6 +89,9 @@ const NrdKindInfo *nrd_kind_find(NrdKind parent, const char *name, const char **
 /* What the requests of a file do. All of them reply exactly once. A NULL open does nothing; flush and fsync succeed;
  * size is 0. */
 struct NrdFileOps {
+    /* Looks at the disk for what a stat tells, and keeps it in node->seen: -ENOENT when there is no such thing, -EBADMSG.
+     * Runs on the threads of defer.c. NULL: a stat needs no disk. */
+    int (*visit)(NrdNode *node);
     int (*open)(NrdHandle *handle);
     void (*read)(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags);
     /* flags: the descriptor's at this moment; of a write with O_SYNC or O_DSYNC when this write has to be durable. */
@@ -92,6 +109,7 @@ struct NrdFileOps {
 };
 
 extern const NrdFileOps nrd_help_ops;
+extern const NrdFileOps nrd_metrics_ops;
 extern const NrdFileOps nrd_topic_config_ops;
 extern const NrdFileOps nrd_topic_ctl_ops;
 extern const NrdFileOps nrd_topic_status_ops;
@@ -100,9 +118,22 @@ extern const NrdFileOps nrd_partition_status_ops;
 extern const NrdFileOps nrd_produce_ops;
 extern const NrdFileOps nrd_ack_ops;
 extern const NrdFileOps nrd_log_ops;
+extern const NrdFileOps nrd_from_start_ops;
+extern const NrdFileOps nrd_from_end_ops;
+extern const NrdFileOps nrd_from_offset_ops;
+extern const NrdFileOps nrd_record_ops;
+extern const NrdFileOps nrd_segment_ops;
 extern const NrdFileOps nrd_consume_ops;
 extern const NrdFileOps nrd_consume_jsonl_ops;
 extern const NrdFileOps nrd_drain_ops;
+
+/* What the last visit of a node found. */
+typedef struct NrdSeen {
+    uint64_t size_bytes;
+    int64_t ms; /* time of the content; 0: the partition's last commit */
+    bool keyed; /* a record with a key */
+    bool final; /* none of this changes any more */
+} NrdSeen;
 
 struct NrdNode {
     /* fixed from the start */
@@ -111,14 +142,16 @@ struct NrdNode {
     const NrdKindInfo *info;
     NrdTopic *topic; /* referenced; NULL above the topics */
     NrdPartition *partition;
+    uint64_t arg; /* an offset, the first one of a segment, or milliseconds (signed); else 0 */
     uint64_t ino;
     /* guarded by the table's lock */
     uint64_t n_lookups;
-    uint32_t n_refs; /* of handles; the node lives while there are look-ups or these */
+    uint32_t n_refs; /* of handles, listings and deferred requests; the node lives while there are look-ups or these */
     /* guarded by lock */
     GMutex lock;
-    GPtrArray *handles; /* open ones, not referenced */
-    void *stream;       /* consume*, drain: what the handles share (stream.c) */
+    GPtrArray *handles; /* open ones, oldest first, not referenced */
+    NrdSeen seen;
+    void *stream; /* consume*, drain: what the handles share (stream.c) */
 };
 
 struct NrdHandle {
@@ -131,6 +164,8 @@ struct NrdHandle {
     int flags;       /* of the OPEN */
     NrdPoll *poll;   /* see poll.c */
     bool may_settle; /* of a consuming file: who opened it may write `ack` */
+    bool pinned;     /* nrd_partition_unpin is owed */
+    bool cached;     /* set by the kind's open: the content never changes, the kernel may keep it */
     gint n_refs;     /* atomic */
     GMutex lock;     /* guards state, as its file's module says */
     void *state;
@@ -142,6 +177,8 @@ struct NrdFs {
     int64_t mounted_ms;
     uint32_t max_write; /* set by INIT, before any other request */
     NrdNodes *nodes;
+    NrdDefer *defer;
+    struct fuse_session *session; /* set before the first request */
     /* guarded by lock */
     GMutex lock;
     GCond handle_gone;
@@ -170,16 +207,26 @@ bool nrd_may_settle(fuse_req_t req, const NrdNode *node);
 
 /* attr.c */
 void nrd_node_stat(NrdNode *node, struct stat *ret_st);
-double nrd_node_attr_timeout(const NrdNode *node);
+NrdSeen nrd_node_seen(NrdNode *node);
+void nrd_node_set_seen(NrdNode *node, const NrdSeen *seen);
+double nrd_node_attr_timeout(NrdNode *node);
 
 /* poll.c */
 void nrd_poll_register(NrdHandle *handle);
 void nrd_poll_unregister(NrdHandle *handle);
 
-/* text_file.c: files whose content is a text made when they are opened, and again when read from their start. */
+/* text_file.c: files whose content is a text made when they are opened, and again when read from their start. open is
+ * for those that change by themselves: a stat of an open one then tells the size of what will be read. */
+int nrd_text_file_open(NrdHandle *handle);
 void nrd_text_file_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags);
 void nrd_text_file_destroy(NrdHandle *handle);
 uint64_t nrd_text_file_size(NrdNode *node);
+
+/* log.c: the first open handle of a node, referenced, or NULL. */
+NrdHandle *nrd_node_any_handle(NrdNode *node);
+
+/* by_time.c: answers READLINK of a link of by-time/; waits for the disk. */
+void nrd_time_link_read(NrdNode *node, fuse_req_t req);
 
 static inline NrdFs *nrd_req_fs(fuse_req_t req)
 {

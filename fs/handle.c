@@ -1,4 +1,5 @@
-/* Handles: one for each OPEN, known to their node and to the file system. */
+/* Handles: one for each OPEN, known to their node and to the file system. One that works with the engine pins its
+ * partition until its last reference is gone, which is after the last callback of its release. */
 #include "fs/node.h"
 
 #include <errno.h>
@@ -35,6 +36,8 @@ static void free_handle(NrdHandle *handle)
 {
     if (handle->ops->destroy)
         handle->ops->destroy(handle);
+    if (handle->pinned)
+        nrd_partition_unpin(handle->partition);
     if (handle->topic)
         nrd_topic_release(handle->topic);
     nrd_node_unref(handle->node);
@@ -48,7 +51,10 @@ int nrd_handle_open(NrdFs *fs, NrdNode *node, int flags, NrdHandle **ret_handle)
     if (error < 0)
         return error;
     NrdHandle *handle = new_handle(fs, node, flags);
-    error = handle->ops->open ? handle->ops->open(handle) : 0;
+    error = node->info->pins ? nrd_partition_pin(node->partition) : 0;
+    handle->pinned = node->info->pins && error == 0;
+    if (error == 0 && handle->ops->open)
+        error = handle->ops->open(handle);
     if (error < 0) {
         free_handle(handle);
         return error;
@@ -65,7 +71,7 @@ static void finish(NrdHandle *handle)
     NrdNode *node = handle->node;
     nrd_poll_unregister(handle);
     g_mutex_lock(&node->lock);
-    g_ptr_array_remove_fast(node->handles, handle);
+    g_ptr_array_remove(node->handles, handle);
     bool last = node->handles->len == 0;
     g_mutex_unlock(&node->lock);
     if (handle->ops->release)

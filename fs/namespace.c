@@ -1,21 +1,16 @@
 /* Names: looking them up, making and removing topics, and refusing everything else that changes a directory. */
 #include "fs/namespace.h"
 
+#include "fs/defer.h"
+#include "fs/lines.h"
 #include "fs/node.h"
+#include "fs/time_name.h"
 
 #include <errno.h>
 #include <stdio.h>
 
 /* How long the kernel may rely on names inside a topic; those of topics it asks for each time. */
 #define NAME_SECONDS 1.0
-
-/* What a name stands for; topic is referenced. */
-typedef struct Found {
-    const NrdKindInfo *info;
-    NrdTopic *topic;
-    NrdPartition *partition;
-    const char *alias;
-} Found;
 
 NrdPartition *nrd_partition_by_name(NrdTopic *topic, const char *name)
 {
@@ -44,46 +39,104 @@ static bool out_of_service(NrdTopic *topic)
     return why != NULL;
 }
 
-/* A fixed name below a topic or a partition, or a partition's folder. */
-static int find_in_topic(NrdNode *dir, const char *name, Found *ret_found)
+/* What is plainly outside an open log is refused without looking at the disk. last: whether the high watermark itself is
+ * meant too. */
+static bool outside(NrdPartition *partition, uint64_t offset, bool last)
 {
-    Found found = { .topic = dir->topic, .partition = dir->partition };
-    if (nrd_topic_deleted(dir->topic))
+    NrdPartitionInfo info;
+    nrd_partition_info(partition, &info);
+    bool out = info.open && (offset < info.oldest_offset || offset > info.hwm || (offset == info.hwm && !last));
+    nrd_partition_info_clear(&info);
+    return out;
+}
+
+static int find_offset(NrdKind kind, const char *name, NrdNodeKey *key)
+{
+    key->info = nrd_kind_info(kind);
+    if (nrd_number_parse(name, strlen(name), INT64_MAX, &key->arg) < 0)
         return -ENOENT;
-    found.info = nrd_kind_find(dir->info->kind, name, &found.alias);
-    if (!found.info && dir->info->kind == NRD_KIND_TOPIC) {
-        found.info = nrd_kind_info(NRD_KIND_PARTITION);
-        found.partition = nrd_partition_by_name(dir->topic, name);
-        if (!found.partition)
-            return -ENOENT;
-    }
-    if (!found.info || (found.alias && !alias_valid(found.alias)))
+    return outside(key->partition, key->arg, kind == NRD_KIND_FROM_OFFSET) ? -ENOENT : 0;
+}
+
+/* "<20 digits>.log" */
+static int find_segment(const char *name, NrdNodeKey *key)
+{
+    key->info = nrd_kind_info(NRD_KIND_SEGMENT);
+    if (strlen(name) != 24 || strspn(name, "0123456789") != 20 || strcmp(name + 20, ".log") != 0)
         return -ENOENT;
-    if (found.info->kind != NRD_KIND_TOPIC_STATUS && out_of_service(dir->topic))
-        return -EIO;
-    nrd_topic_ref(found.topic);
-    *ret_found = found;
+    size_t zeros = MIN(strspn(name, "0"), 19);
+    return nrd_number_parse(name + zeros, 20 - zeros, INT64_MAX, &key->arg) < 0 ? -ENOENT : 0;
+}
+
+static int find_time(const char *name, NrdNodeKey *key)
+{
+    int64_t ms;
+    key->info = nrd_kind_info(NRD_KIND_TIME_LINK);
+    if (nrd_time_name_parse(name, &ms) < 0)
+        return -ENOENT;
+    key->arg = (uint64_t)ms;
     return 0;
 }
 
-static int find(NrdNode *dir, const char *name, Found *ret_found)
+/* Names that are not in the table of kinds. */
+static int find_other(NrdNode *dir, const char *name, NrdNodeKey *key)
+{
+    switch (dir->info->kind) {
+    case NRD_KIND_TOPIC:
+        key->info = nrd_kind_info(NRD_KIND_PARTITION);
+        key->partition = nrd_partition_by_name(dir->topic, name);
+        return key->partition ? 0 : -ENOENT;
+    case NRD_KIND_FROM:
+        return find_offset(NRD_KIND_FROM_OFFSET, name, key);
+    case NRD_KIND_RECORDS:
+        return find_offset(NRD_KIND_RECORD, name, key);
+    case NRD_KIND_BY_TIME:
+        return find_time(name, key);
+    case NRD_KIND_SEGMENTS:
+        return find_segment(name, key);
+    default:
+        return -ENOENT;
+    }
+}
+
+/* A name below a topic or a partition. */
+static int find_in_topic(NrdNode *dir, const char *name, NrdNodeKey *ret_key)
+{
+    NrdNodeKey key = { .topic = dir->topic, .partition = dir->partition };
+    if (nrd_topic_deleted(dir->topic))
+        return -ENOENT;
+    key.info = nrd_kind_find(dir->info->kind, name, &key.alias);
+    int error = key.info ? 0 : find_other(dir, name, &key);
+    if (error < 0)
+        return error;
+    if (key.alias && !alias_valid(key.alias))
+        return -ENOENT;
+    if (key.info->kind != NRD_KIND_TOPIC_STATUS && out_of_service(dir->topic))
+        return -EIO;
+    nrd_topic_ref(key.topic);
+    *ret_key = key;
+    return 0;
+}
+
+/* key->topic is referenced. */
+static int find(NrdNode *dir, const char *name, NrdNodeKey *ret_key)
 {
     if (strlen(name) > 255)
         return -ENAMETOOLONG;
     if (dir->topic)
-        return find_in_topic(dir, name, ret_found);
-    Found found = { 0 };
+        return find_in_topic(dir, name, ret_key);
+    NrdNodeKey key = { 0 };
     if (dir->info->kind == NRD_KIND_TOPICS) {
-        int error = nrd_topic_find(dir->fs->engine, name, &found.topic);
+        int error = nrd_topic_find(dir->fs->engine, name, &key.topic);
         if (error < 0)
             return error == -EINVAL || error == -ENAMETOOLONG ? -ENOENT : error;
-        found.info = nrd_kind_info(NRD_KIND_TOPIC);
+        key.info = nrd_kind_info(NRD_KIND_TOPIC);
     } else {
-        found.info = nrd_kind_find(dir->info->kind, name, &found.alias);
-        if (!found.info)
+        key.info = nrd_kind_find(dir->info->kind, name, &key.alias);
+        if (!key.info)
             return -ENOENT;
     }
-    *ret_found = found;
+    *ret_key = key;
     return 0;
 }
 
@@ -91,7 +144,7 @@ void nrd_entry_fill(NrdNode *node, struct fuse_entry_param *ret_entry)
 {
     *ret_entry = (struct fuse_entry_param){ .ino = node->id, .generation = 1 };
     ret_entry->attr_timeout = nrd_node_attr_timeout(node);
-    if (!node->info->fresh && node->info->kind != NRD_KIND_TOPIC)
+    if (!node->info->fresh && !node->info->brief)
         ret_entry->entry_timeout = NAME_SECONDS;
     nrd_node_stat(node, &ret_entry->attr);
 }
@@ -106,19 +159,41 @@ static void reply_entry(fuse_req_t req, NrdNode *node)
         nrd_nodes_forget(fs->nodes, id, 1);
 }
 
+static void reply_entry_later(NrdNode *node, fuse_req_t req, void *data, int error)
+{
+    uint64_t id = node->id;
+    if (error == 0)
+        error = nrd_node_visit(node);
+    if (error == 0) {
+        reply_entry(req, node);
+        return;
+    }
+    nrd_reply_error(req, error == -EIDRM ? -ENOENT : error);
+    nrd_nodes_forget(node->fs->nodes, id, 1);
+}
+
+/* A name whose file has to be visited may have gone since the last time: it is visited again. */
+static bool lookup_waits(NrdNode *node)
+{
+    return (node->info->ops && node->info->ops->visit) || nrd_node_waits(node);
+}
+
 void nrd_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     NrdFs *fs = nrd_req_fs(req);
     NrdNode *dir = nrd_nodes_get(fs->nodes, parent);
-    Found found;
-    int error = dir ? find(dir, name, &found) : -ESTALE;
+    NrdNodeKey key;
+    int error = dir ? find(dir, name, &key) : -ESTALE;
     if (error < 0) {
         nrd_reply_error(req, error);
         return;
     }
-    NrdNode *node = nrd_nodes_lookup(fs->nodes, found.info, found.topic, found.partition, found.alias);
-    nrd_topic_unref(found.topic);
-    reply_entry(req, node);
+    NrdNode *node = nrd_nodes_lookup(fs->nodes, &key);
+    nrd_topic_unref(key.topic);
+    if (lookup_waits(node))
+        nrd_defer(node, req, reply_entry_later, NULL);
+    else
+        reply_entry(req, node);
 }
 
 void nrd_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
@@ -134,10 +209,20 @@ void nrd_op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *
     fuse_reply_none(req);
 }
 
+static void readlink_later(NrdNode *node, fuse_req_t req, void *data, int error)
+{
+    if (error < 0)
+        nrd_reply_error(req, error);
+    else
+        nrd_time_link_read(node, req);
+}
+
 void nrd_op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
     NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
-    if (node && node->info->link)
+    if (node && node->info->kind == NRD_KIND_TIME_LINK)
+        nrd_defer(node, req, readlink_later, NULL);
+    else if (node && node->info->link)
         fuse_reply_readlink(req, node->info->link);
     else
         fuse_reply_err(req, EINVAL);
@@ -166,7 +251,7 @@ void nrd_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mo
         nrd_reply_error(req, error);
         return;
     }
-    NrdNode *node = nrd_nodes_lookup(fs->nodes, nrd_kind_info(NRD_KIND_TOPIC), topic, NULL, NULL);
+    NrdNode *node = nrd_nodes_lookup(fs->nodes, &(NrdNodeKey){ .info = nrd_kind_info(NRD_KIND_TOPIC), .topic = topic });
     nrd_topic_unref(topic);
     reply_entry(req, node);
 }

@@ -9,48 +9,51 @@ struct NrdNodes {
     GMutex lock;
     uint64_t next_id;
     GHashTable *by_id;  /* &node->id -> node */
-    GHashTable *shared; /* node -> node, by kind, topic and partition */
+    GHashTable *shared; /* node -> node, by kind, topic, partition and arg */
 };
 
 static guint shared_hash(gconstpointer key)
 {
     const NrdNode *node = key;
-    uintptr_t parts[3] = { node->info->kind, (uintptr_t)node->topic, (uintptr_t)node->partition };
+    uint64_t parts[4] = { node->info->kind, (uintptr_t)node->topic, (uintptr_t)node->partition, node->arg };
     return (guint)nrd_hash(0, parts, sizeof parts);
 }
 
 static gboolean shared_equal(gconstpointer a, gconstpointer b)
 {
     const NrdNode *x = a, *y = b;
-    return x->info == y->info && x->topic == y->topic && x->partition == y->partition;
+    return x->info == y->info && x->topic == y->topic && x->partition == y->partition && x->arg == y->arg;
 }
 
-uint64_t nrd_node_ino(const NrdKindInfo *info, NrdTopic *topic, NrdPartition *partition, const char *alias)
+uint64_t nrd_node_ino(const NrdNodeKey *key)
 {
-    uint64_t hash = info->kind;
-    if (topic) {
-        const char *id = nrd_topic_incarnation(topic);
+    uint64_t hash = key->info->kind;
+    if (key->topic) {
+        const char *id = nrd_topic_incarnation(key->topic);
         if (*id == '\0')
-            id = nrd_topic_name(topic);
+            id = nrd_topic_name(key->topic);
         hash = nrd_hash(hash, id, strlen(id));
     }
-    if (partition) {
-        uint32_t number = nrd_partition_number(partition);
+    if (key->partition) {
+        uint32_t number = nrd_partition_number(key->partition);
         hash = nrd_hash(hash, &number, sizeof number);
     }
-    if (alias)
-        hash = nrd_hash(hash, alias, strlen(alias));
+    if (key->arg)
+        hash = nrd_hash(hash, &key->arg, sizeof key->arg);
+    if (key->alias)
+        hash = nrd_hash(hash, key->alias, strlen(key->alias));
     hash = nrd_hash_mix(hash + 1);
     return hash <= FUSE_ROOT_ID ? hash + 2 : hash;
 }
 
-static NrdNode *new_node(NrdNodes *nodes, const NrdKindInfo *info, NrdTopic *topic, NrdPartition *partition)
+static NrdNode *new_node(NrdNodes *nodes, const NrdNodeKey *key)
 {
     NrdNode *node = g_new0(NrdNode, 1);
     node->fs = nodes->fs;
-    node->info = info;
-    node->topic = topic ? nrd_topic_ref(topic) : NULL;
-    node->partition = partition;
+    node->info = key->info;
+    node->topic = key->topic ? nrd_topic_ref(key->topic) : NULL;
+    node->partition = key->partition;
+    node->arg = key->arg;
     node->handles = g_ptr_array_new();
     g_mutex_init(&node->lock);
     return node;
@@ -91,7 +94,7 @@ NrdNodes *nrd_nodes_new(NrdFs *fs)
     nodes->by_id = g_hash_table_new(g_int64_hash, g_int64_equal);
     nodes->shared = g_hash_table_new(shared_hash, shared_equal);
     g_mutex_init(&nodes->lock);
-    NrdNode *root = new_node(nodes, nrd_kind_info(NRD_KIND_ROOT), NULL, NULL);
+    NrdNode *root = new_node(nodes, &(NrdNodeKey){ .info = nrd_kind_info(NRD_KIND_ROOT) });
     root->ino = FUSE_ROOT_ID;
     insert_locked(nodes, root);
     return nodes;
@@ -128,14 +131,13 @@ NrdNode *nrd_nodes_get(NrdNodes *nodes, uint64_t id)
     return node;
 }
 
-NrdNode *nrd_nodes_lookup(NrdNodes *nodes, const NrdKindInfo *info, NrdTopic *topic, NrdPartition *partition,
-                          const char *alias)
+NrdNode *nrd_nodes_lookup(NrdNodes *nodes, const NrdNodeKey *key)
 {
-    uint64_t ino = nrd_node_ino(info, topic, partition, alias);
-    NrdNode *made = new_node(nodes, info, topic, partition);
+    uint64_t ino = nrd_node_ino(key);
+    NrdNode *made = new_node(nodes, key);
     made->ino = ino;
     g_mutex_lock(&nodes->lock);
-    NrdNode *node = info->fresh ? NULL : g_hash_table_lookup(nodes->shared, made);
+    NrdNode *node = key->info->fresh ? NULL : g_hash_table_lookup(nodes->shared, made);
     if (!node) {
         node = g_steal_pointer(&made);
         insert_locked(nodes, node);
@@ -179,4 +181,22 @@ void nrd_node_unref(NrdNode *node)
     g_mutex_unlock(&nodes->lock);
     if (idle)
         free_node(idle);
+}
+
+void nrd_nodes_drop_cached(NrdFs *fs, NrdTopic *topic)
+{
+    GHashTableIter iter;
+    gpointer value;
+    GArray *ids = g_array_new(FALSE, FALSE, sizeof(uint64_t));
+    g_mutex_lock(&fs->nodes->lock);
+    g_hash_table_iter_init(&iter, fs->nodes->by_id);
+    while (g_hash_table_iter_next(&iter, NULL, &value)) {
+        NrdNode *node = value;
+        if (node->topic == topic && node->info->kind == NRD_KIND_SEGMENT)
+            g_array_append_val(ids, node->id);
+    }
+    g_mutex_unlock(&fs->nodes->lock);
+    for (guint i = 0; i < ids->len && fs->session; i++)
+        fuse_lowlevel_notify_inval_inode(fs->session, g_array_index(ids, uint64_t, i), 0, 0); /* forgotten: no matter */
+    g_array_unref(ids);
 }

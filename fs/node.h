@@ -17,10 +17,20 @@ void nrd_nodes_clear(NrdNodes *nodes);
  * id never given out. */
 NrdNode *nrd_nodes_get(NrdNodes *nodes, uint64_t id);
 
-/* One more look-up: the shared node, or a new one. topic is referenced by the node as it needs; alias (may be NULL)
- * only changes st_ino. */
-NrdNode *nrd_nodes_lookup(NrdNodes *nodes, const NrdKindInfo *info, NrdTopic *topic, NrdPartition *partition,
-                          const char *alias);
+/* What a name stands for. */
+typedef struct NrdNodeKey {
+    const NrdKindInfo *info;
+    NrdTopic *topic; /* NULL above the topics */
+    NrdPartition *partition;
+    uint64_t arg;      /* see NrdNode */
+    const char *alias; /* may be NULL; only changes st_ino */
+} NrdNodeKey;
+
+/* One more look-up: the shared node, or a new one. The node references the topic for itself. */
+NrdNode *nrd_nodes_lookup(NrdNodes *nodes, const NrdNodeKey *key);
+
+/* Makes the kernel drop what it keeps of the content of a topic's files: its handles are to fail now. */
+void nrd_nodes_drop_cached(NrdFs *fs, NrdTopic *topic);
 
 void nrd_nodes_forget(NrdNodes *nodes, uint64_t id, uint64_t n_lookups);
 
@@ -28,6 +38,6 @@ void nrd_node_ref(NrdNode *node);
 void nrd_node_unref(NrdNode *node);
 
 /* st_ino: the same for every node of one file, different for another incarnation of its topic. */
-uint64_t nrd_node_ino(const NrdKindInfo *info, NrdTopic *topic, NrdPartition *partition, const char *alias);
+uint64_t nrd_node_ino(const NrdNodeKey *key);
 
 #endif

@@ -7,6 +7,8 @@
 void nrd_reply_open(fuse_req_t req, NrdHandle *handle)
 {
     struct fuse_open_out out = { .fh = (uintptr_t)handle, .open_flags = FOPEN_DIRECT_IO };
+    if (handle->cached)
+        out.open_flags = FOPEN_KEEP_CACHE;
     if (handle->node->info->stream)
         out.open_flags |= FOPEN_STREAM;
     /* A failure means that the open was interrupted: no RELEASE will come. */

@@ -100,6 +100,7 @@ static char *partition_status_text(NrdNode *node)
 }
 
 const NrdFileOps nrd_topic_status_ops = {
+    .open = nrd_text_file_open,
     .read = nrd_text_file_read,
     .destroy = nrd_text_file_destroy,
     .size = nrd_text_file_size,
@@ -107,6 +108,7 @@ const NrdFileOps nrd_topic_status_ops = {
 };
 
 const NrdFileOps nrd_partition_status_ops = {
+    .open = nrd_text_file_open,
     .read = nrd_text_file_read,
     .destroy = nrd_text_file_destroy,
     .size = nrd_text_file_size,

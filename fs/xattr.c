@@ -1,6 +1,8 @@
 /* Extended attributes, all under user.narad.: the numbers of a partition, on its folder and on everything in it but
- * symlinks; the settings of a topic, on its folder, where they can be set. The kernel asks for foreign names often:
+ * symlinks; of a record its key, its time and its offset, too; the settings of a topic, on its folder, where they can be
+ * set. The kernel asks for foreign names often:
  * those are refused before anything is looked up. */
+#include "fs/defer.h"
 #include "fs/node.h"
 
 #include <errno.h>
@@ -13,13 +15,34 @@ static const char *const partition_names[] = {
     "lag", "in_flight",   "acked_ahead", "segments",      "size_bytes",    "durability",  NULL,
 };
 
-typedef enum Holder { HOLDER_NONE, HOLDER_TOPIC, HOLDER_PARTITION } Holder;
+static const char *const record_names[] = { "timestamp", "offset", "key", NULL }; /* the key last: not all have one */
+
+typedef enum Holder { HOLDER_NONE, HOLDER_TOPIC, HOLDER_PARTITION, HOLDER_RECORD } Holder;
 
 static Holder holder_of(const NrdNode *node)
 {
+    if (node->info->kind == NRD_KIND_RECORD)
+        return HOLDER_RECORD;
     if (node->partition)
         return S_ISLNK(node->info->mode) ? HOLDER_NONE : HOLDER_PARTITION;
     return node->info->kind == NRD_KIND_TOPIC ? HOLDER_TOPIC : HOLDER_NONE;
+}
+
+/* The attribute's name without the prefix, or NULL when the node has none of that name. */
+static const char *known_name(NrdNode *node, const char *full_name)
+{
+    if (!g_str_has_prefix(full_name, PREFIX))
+        return NULL;
+    const char *name = full_name + strlen(PREFIX);
+    Holder holder = holder_of(node);
+    bool there = false;
+    if (holder == HOLDER_TOPIC)
+        there = strcmp(name, "incarnation") == 0 || g_strv_contains(nrd_config_keys(), name);
+    if (holder == HOLDER_PARTITION || holder == HOLDER_RECORD)
+        there = g_strv_contains(partition_names, name);
+    if (holder == HOLDER_RECORD && g_strv_contains(record_names, name))
+        there = strcmp(name, "key") != 0 || nrd_node_seen(node).keyed;
+    return there ? name : NULL;
 }
 
 static char *decimal(uint64_t number)
@@ -52,8 +75,6 @@ static char *info_value(const NrdPartitionInfo *info, const char *name)
 
 static char *partition_value(NrdNode *node, const char *name)
 {
-    if (!g_strv_contains(partition_names, name))
-        return NULL;
     if (strcmp(name, "incarnation") == 0)
         return g_strdup(nrd_topic_incarnation(node->topic));
     if (strcmp(name, "durability") == 0)
@@ -65,27 +86,18 @@ static char *partition_value(NrdNode *node, const char *name)
     return value;
 }
 
-static char *topic_value(NrdNode *node, const char *name)
+/* The value of a known name but `key`; NULL: none after all. */
+static char *value_of(NrdNode *node, const char *name)
 {
-    if (strcmp(name, "incarnation") == 0)
+    if (holder_of(node) == HOLDER_TOPIC && strcmp(name, "incarnation") != 0)
+        return nrd_topic_config_value(node->topic, name);
+    if (holder_of(node) == HOLDER_TOPIC)
         return g_strdup(nrd_topic_incarnation(node->topic));
-    return g_strv_contains(nrd_config_keys(), name) ? nrd_topic_config_value(node->topic, name) : NULL;
-}
-
-/* The value of a full name, or NULL. */
-static char *value_of(NrdNode *node, const char *full_name)
-{
-    if (!g_str_has_prefix(full_name, PREFIX))
-        return NULL;
-    const char *name = full_name + strlen(PREFIX);
-    switch (holder_of(node)) {
-    case HOLDER_TOPIC:
-        return topic_value(node, name);
-    case HOLDER_PARTITION:
-        return partition_value(node, name);
-    default:
-        return NULL;
-    }
+    if (strcmp(name, "offset") == 0)
+        return decimal(node->arg);
+    if (strcmp(name, "timestamp") == 0)
+        return decimal((uint64_t)nrd_node_seen(node).ms);
+    return partition_value(node, name);
 }
 
 /* size 0 asks how large it is. */
@@ -99,15 +111,63 @@ static void reply_sized(fuse_req_t req, const char *data, size_t length, size_t 
         fuse_reply_buf(req, data, length);
 }
 
-void nrd_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+static void reply_value(NrdNode *node, fuse_req_t req, const char *name, size_t size)
 {
-    NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
-    char *value = node ? value_of(node, name) : NULL;
+    char *value = value_of(node, name);
     if (value)
         reply_sized(req, value, strlen(value), size);
     else
         fuse_reply_err(req, ENODATA);
     g_free(value);
+}
+
+/* Any bytes; read when asked for, since most who look at a record do not. */
+static void reply_key(NrdNode *node, fuse_req_t req, size_t size)
+{
+    NrdRecord record;
+    int error = nrd_partition_record(node->partition, node->arg, &record);
+    if (error < 0) {
+        nrd_reply_error(req, error == -EIDRM ? -ESTALE : error);
+        return;
+    }
+    reply_sized(req, (const char *)record.key, record.key_size, size);
+    nrd_record_clear(&record);
+}
+
+/* A GETXATTR that waits. */
+typedef struct Asked {
+    size_t size;
+    char name[]; /* without prefix */
+} Asked;
+
+static void reply_value_later(NrdNode *node, fuse_req_t req, void *data, int error)
+{
+    Asked *asked = data;
+    if (error == 0 && nrd_node_unknown(node))
+        nrd_node_learn(node);
+    if (error < 0)
+        nrd_reply_error(req, error);
+    else if (strcmp(asked->name, "key") == 0)
+        reply_key(node, req, asked->size);
+    else
+        reply_value(node, req, asked->name, asked->size);
+    g_free(asked);
+}
+
+void nrd_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *full_name, size_t size)
+{
+    NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
+    const char *name = node ? known_name(node, full_name) : NULL;
+    if (!name) {
+        fuse_reply_err(req, ENODATA);
+    } else if (nrd_node_unknown(node) || strcmp(name, "key") == 0) {
+        Asked *asked = g_malloc(sizeof *asked + strlen(name) + 1);
+        asked->size = size;
+        memcpy(asked->name, name, strlen(name) + 1);
+        nrd_defer(node, req, reply_value_later, asked);
+    } else {
+        reply_value(node, req, name, size);
+    }
 }
 
 static void append_names(GString *list, const char *const *names)
@@ -118,14 +178,25 @@ static void append_names(GString *list, const char *const *names)
     }
 }
 
+static void append_record_names(GString *list, NrdNode *node)
+{
+    const char *names[G_N_ELEMENTS(record_names)];
+    memcpy(names, record_names, sizeof names);
+    if (!nrd_node_seen(node).keyed)
+        names[G_N_ELEMENTS(names) - 2] = NULL;
+    append_names(list, names);
+}
+
 void nrd_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
     static const char *const incarnation[] = { "incarnation", NULL };
     NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
     Holder holder = node ? holder_of(node) : HOLDER_NONE;
     GString *list = g_string_new(NULL);
-    if (holder == HOLDER_PARTITION)
+    if (holder == HOLDER_PARTITION || holder == HOLDER_RECORD)
         append_names(list, partition_names);
+    if (holder == HOLDER_RECORD)
+        append_record_names(list, node);
     if (holder == HOLDER_TOPIC) {
         append_names(list, nrd_config_keys());
         append_names(list, incarnation);
@@ -173,7 +244,5 @@ void nrd_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const cha
 void nrd_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
     NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
-    char *value = node ? value_of(node, name) : NULL;
-    fuse_reply_err(req, value ? EPERM : ENODATA);
-    g_free(value);
+    fuse_reply_err(req, node && known_name(node, name) ? EPERM : ENODATA);
 }

@@ -34,6 +34,12 @@ static const char usage[] =
     "                       codec=none|zstd     defaults of new topics\n"
     "                       retention_ms=N\n"
     "                       partitions=N\n"
+    "                       idle_close_ms=N     a partition that nobody uses for so long is closed (30 minutes)\n"
+    "                       retention_check_ms=N\n"
+    "                                           between looks at what has expired (1 minute)\n"
+    "                       cold_retention_walk_ms=N\n"
+    "                                           the same for closed partitions (5 minutes); 0: never\n"
+    "                       cache_bytes=N       memory for records read lately (64 MiB)\n"
     "                       log_level=L         error, warning, notice, info or debug\n"
     "                       and those of libfuse and mount(8)\n"
     "\n"
@@ -121,6 +127,7 @@ static int start_session(Daemon *daemon, struct fuse_args *args)
     daemon->session = fuse_session_new(args, ops, sizeof *ops, daemon->fs);
     if (!daemon->session)
         return fail(g_strdup("the mount options were not understood; naradfs -h lists them"));
+    nrd_fs_set_session(daemon->fs, daemon->session);
     if (fuse_set_signal_handlers(daemon->session) != 0)
         return fail(g_strdup("signal handlers could not be set"));
     if (fuse_session_mount(daemon->session, daemon->mountpoint) != 0)
@@ -168,6 +175,10 @@ static int serve(Daemon *daemon, struct fuse_args *args)
         .data_path = daemon->data,
         .read_only = daemon->options.read_only,
         .topic_defaults = daemon->options.topic_defaults,
+        .idle_close_ms = daemon->options.idle_close_ms,
+        .retention_check_ms = daemon->options.retention_check_ms,
+        .cold_retention_ms = daemon->options.cold_retention_ms,
+        .cache_bytes = daemon->options.cache_bytes,
     };
     if (nrd_engine_open(&options, &daemon->engine, &why) < 0)
         return fail(why);

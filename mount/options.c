@@ -13,6 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define MAX_INTERVAL_MS (INT64_C(366) * 86400 * 1000) /* a year */
+#define MAX_CACHE_BYTES (UINT64_C(1) << 44)
+
 enum { KEY_IGNORED, KEY_REFUSED };
 
 #define OPT(template, field, value)                                                                                    \
@@ -37,6 +40,10 @@ static const struct fuse_opt specs[] = {
     OPT("codec=%s", codec, 0),
     OPT("retention_ms=%s", retention_ms, 0),
     OPT("partitions=%s", partitions, 0),
+    OPT("idle_close_ms=%s", idle_close, 0),
+    OPT("retention_check_ms=%s", retention_check, 0),
+    OPT("cold_retention_walk_ms=%s", cold_walk, 0),
+    OPT("cache_bytes=%s", cache, 0),
     OPT("log_level=%s", log_level, 0),
     FUSE_OPT_KEY("default_permissions", KEY_IGNORED), /* always on */
     FUSE_OPT_KEY("rw", KEY_IGNORED),
@@ -88,6 +95,46 @@ static int read_number(const char *name, const char *text, unsigned base, uint64
     return 0;
 }
 
+static int read_amount(const char *name, const char *text, uint64_t min, uint64_t max, uint64_t *ret_value)
+{
+    guint64 value;
+    if (!text)
+        return 0;
+    if (!g_ascii_string_to_unsigned(text, 10, min, max, &value, NULL)) {
+        fprintf(stderr,
+                "naradfs: option %s=%s: a decimal number from %" G_GUINT64_FORMAT " to %" G_GUINT64_FORMAT
+                " is expected\n",
+                name, text, (guint64)min, (guint64)max);
+        return -EINVAL;
+    }
+    *ret_value = value;
+    return 0;
+}
+
+static int read_interval(const char *name, const char *text, uint64_t min_ms, int64_t *ret_ms)
+{
+    uint64_t value = 0;
+    int rc = read_amount(name, text, min_ms, MAX_INTERVAL_MS, &value);
+    if (rc == 0 && text)
+        *ret_ms = (int64_t)value;
+    return rc;
+}
+
+/* How the engine keeps house. 0 turns the walks off, which is -1 to the engine, where 0 means its default. */
+static int interpret_housekeeping(NrdMountOptions *options)
+{
+    int rc = read_interval("idle_close_ms", options->idle_close, 1, &options->idle_close_ms);
+    if (rc == 0)
+        rc = read_interval("retention_check_ms", options->retention_check, 1, &options->retention_check_ms);
+    if (rc == 0)
+        rc = read_interval("cold_retention_walk_ms", options->cold_walk, 0, &options->cold_retention_ms);
+    if (rc == 0 && options->cold_walk && options->cold_retention_ms == 0)
+        options->cold_retention_ms = -1;
+    if (rc == 0)
+        rc = read_amount("cache_bytes", options->cache, 1, MAX_CACHE_BYTES, &options->cache_bytes);
+    return rc;
+}
+
 static void add_default(GString *lines, const char *key, const char *value)
 {
     if (value)
@@ -112,6 +159,8 @@ static int interpret(NrdMountOptions *options)
         rc = read_number("gid", options->gid, 10, UINT32_MAX, &options->owner_gid);
     if (rc == 0)
         rc = read_number("umask", options->umask, 8, 0777, &options->owner_umask);
+    if (rc == 0)
+        rc = interpret_housekeeping(options);
     GString *lines = g_string_new(NULL);
     add_default(lines, "codec", options->codec);
     add_default(lines, "retention_ms", options->retention_ms);
@@ -145,6 +194,10 @@ void nrd_mount_options_clear(NrdMountOptions *options)
     free(options->codec);
     free(options->retention_ms);
     free(options->partitions);
+    free(options->idle_close);
+    free(options->retention_check);
+    free(options->cold_walk);
+    free(options->cache);
     free(options->log_level);
     g_free(options->topic_defaults);
 }

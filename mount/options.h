@@ -27,8 +27,16 @@ typedef struct NrdMountOptions {
     char *codec;
     char *retention_ms;
     char *partitions;
+    char *idle_close;
+    char *retention_check;
+    char *cold_walk;
+    char *cache;
     char *log_level;
-    /* what they say */
+    /* what they say; 0: not given */
+    int64_t idle_close_ms;
+    int64_t retention_check_ms;
+    int64_t cold_retention_ms; /* -1: no walks */
+    uint64_t cache_bytes;
     uint32_t owner_uid;
     uint32_t owner_gid;
     uint32_t owner_umask;

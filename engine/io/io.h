@@ -36,6 +36,8 @@ typedef struct NrdIo {
     int (*drop_cache)(int fd);                /* posix_fadvise DONTNEED over the whole file */
     int (*lock)(int fd);                      /* flock LOCK_EX | LOCK_NB; -EWOULDBLOCK when held elsewhere */
     int (*fstatvfs)(int fd, struct statvfs *ret_st);
+    int (*map)(int fd, size_t size, void **ret_addr); /* the file's first size bytes, shared, read only */
+    int (*unmap)(void *addr, size_t size);
 } NrdIo;
 
 /* The real calls, and the table in force (initially the real one). Other folders use the functions below, and
@@ -86,6 +88,13 @@ void nrd_io_close(int *fd);
 /* Renames path to to_path (both beneath dirfd) and makes it durable in both folders. Without replace: -EEXIST. An error
  * after the rename itself (a folder that cannot be synced) leaves it undecided which name a crash keeps. */
 int nrd_io_rename(int dirfd, const char *path, const char *to_path, bool replace) NRD_MUST_CHECK;
+
+/* Maps the first size bytes (not 0) of a file for reading; the descriptor may be closed then. Where the file has lost
+ * bytes since, or the disk cannot read them, the mapping gives zeros instead of killing the process: whoever reads has
+ * to check what he reads, in a copy of his own. Other errors: what mmap(2) says; -ENODEV also when there is no mapping
+ * in the table. */
+int nrd_io_map(int fd, size_t size, const void **ret_addr) NRD_MUST_CHECK;
+void nrd_io_unmap(const void *addr, size_t size);
 
 /* Removes the file path durably; a missing file is success. */
 int nrd_io_unlink(int dirfd, const char *path) NRD_MUST_CHECK;

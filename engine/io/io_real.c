@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -157,6 +158,20 @@ static int real_fstatvfs(int fd, struct statvfs *ret_st)
     return fstatvfs(fd, ret_st) < 0 ? -errno : 0;
 }
 
+static int real_map(int fd, size_t size, void **ret_addr)
+{
+    void *addr = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    if (addr == MAP_FAILED)
+        return -errno;
+    *ret_addr = addr;
+    return 0;
+}
+
+static int real_unmap(void *addr, size_t size)
+{
+    return munmap(addr, size) < 0 ? -errno : 0;
+}
+
 const NrdIo nrd_io_real = {
     .open = real_open,
     .close = real_close,
@@ -174,6 +189,8 @@ const NrdIo nrd_io_real = {
     .drop_cache = real_drop_cache,
     .lock = real_lock,
     .fstatvfs = real_fstatvfs,
+    .map = real_map,
+    .unmap = real_unmap,
 };
 
 const NrdIo *nrd_io = &nrd_io_real;

@@ -199,7 +199,7 @@ static void advance(Commit *c)
     nrd_store(&log->hwm, next);
     __atomic_store_n(&log->newest_ms, c->commit_ms, __ATOMIC_RELEASE);
     g_mutex_unlock(&log->lock);
-    log->hwm_pos = end.pos;
+    nrd_store(&log->hwm_pos, end.pos);
     nrd_segment_set_file_ms(c->active, c->now_ms);
     nrd_counter_add(NRD_COUNTER_COMMITS, 1);
     nrd_counter_add(NRD_COUNTER_RECORDS, next - c->offset);

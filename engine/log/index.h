@@ -1,5 +1,6 @@
-/* The sparse index of one segment: where frames begin, one entry for every 4 KiB of file at least, and the gaps that
- * damage left. Pure; the owner locks.
+/* The sparse index of one segment, in memory: where frames begin, one entry for every 4 KiB of file at least, and the
+ * gaps that damage left. That of the active segment grows; that of a sealed one is written to a side file and searched
+ * there (index_map.h). Pure; the owner locks.
  *
  * Invariants: entries ascend in offset, pos and text_pos; from an entry up to the next entry, the next gap or the end,
  * frames follow one another without a hole; the first frame and the first frame after a gap have an entry.
@@ -43,7 +44,7 @@ typedef struct NrdIndex {
     bool after_gap; /* the next frame gets an entry whatever its position */
 } NrdIndex;
 
-/* Where to begin reading for an offset or a text position. */
+/* Where to begin reading for an offset, a text position or a time. */
 typedef struct NrdIndexPlace {
     bool is_gap; /* only `gap` holds: the offset is lost */
     NrdGap gap;
@@ -63,12 +64,6 @@ void nrd_index_add_frame(NrdIndex *index, uint64_t size_bytes, uint32_t n_record
 
 /* Appends a gap that ends at end_pos and end_offset (neither before the index's end). */
 void nrd_index_add_gap(NrdIndex *index, uint64_t end_pos, uint64_t end_offset);
-
-/* The frame or gap that holds offset, which is below the index's end; anything before the first frame is a gap. */
-void nrd_index_find_offset(const NrdIndex *index, uint64_t offset, NrdIndexPlace *ret_place);
-
-/* The entry from which text position text_pos is reached; false when there is none. */
-bool nrd_index_find_text(const NrdIndex *index, uint64_t text_pos, NrdIndexPlace *ret_place);
 
 /* `index` was rebuilt up to `since` while `old` went on growing: takes over what old has beyond. */
 void nrd_index_continue(NrdIndex *index, const NrdIndex *old, const NrdIndexEnd *since);

@@ -9,9 +9,8 @@
 #include <fcntl.h>
 #include <string.h>
 
-#define HEADER_BYTES 80
-#define ITEM_BYTES 32
-#define VERSION 1
+#define HEADER_BYTES NRD_INDEX_BLOCK_BYTES
+#define VERSION 2
 
 enum {
     AT_VERSION = 4,
@@ -22,12 +21,13 @@ enum {
     AT_TIME = 40,
     AT_ENTRIES = 48,
     AT_GAPS = 56,
-    AT_BODY_CRC = 64,
-    AT_HEADER_CRC = 76
+    AT_KIND = 64,
+    AT_HEADER_CRC = 4092
 };
 
 _Static_assert(AT_HEADER_CRC + 4 == HEADER_BYTES, "the header ends with its CRC");
-_Static_assert(sizeof(NrdIndexEntry) == ITEM_BYTES && sizeof(NrdGap) == ITEM_BYTES, "items are four 64-bit numbers");
+_Static_assert(sizeof(NrdIndexEntry) == NRD_INDEX_ITEM_BYTES && sizeof(NrdGap) == NRD_INDEX_ITEM_BYTES,
+               "items are four 64-bit numbers");
 
 static const uint8_t magic[4] = { 'N', 'R', 'D', 'X' };
 
@@ -35,8 +35,12 @@ typedef struct Header {
     NrdIndexEnd end;
     uint64_t n_entries;
     uint64_t n_gaps;
-    uint32_t body_crc;
 } Header;
+
+static uint64_t file_size(const Header *header)
+{
+    return (1 + nrd_index_n_blocks(header->n_entries) + nrd_index_n_blocks(header->n_gaps)) * NRD_INDEX_BLOCK_BYTES;
+}
 
 /* Takes a header apart; false when it is not the one of this segment. */
 static bool parse_header(const NrdIndexFileId *id, const uint8_t *bytes, Header *ret_header)
@@ -46,7 +50,7 @@ static bool parse_header(const NrdIndexFileId *id, const uint8_t *bytes, Header 
     if (nrd_get_be32(bytes + AT_HEADER_CRC) != nrd_crc32c(0, bytes, AT_HEADER_CRC))
         return false;
     if (nrd_get_be64(bytes + AT_BASE) != id->base || nrd_get_be64(bytes + AT_END) != id->end_offset ||
-        nrd_get_be64(bytes + AT_SIZE) != id->size_bytes)
+        nrd_get_be64(bytes + AT_SIZE) != id->size_bytes || nrd_get_be32(bytes + AT_KIND) != (uint32_t)id->kind)
         return false;
     ret_header->end = (NrdIndexEnd){ .pos = id->size_bytes,
                                      .offset = id->end_offset,
@@ -54,7 +58,6 @@ static bool parse_header(const NrdIndexFileId *id, const uint8_t *bytes, Header 
                                      .commit_ms = (int64_t)nrd_get_be64(bytes + AT_TIME) };
     ret_header->n_entries = nrd_get_be64(bytes + AT_ENTRIES);
     ret_header->n_gaps = nrd_get_be64(bytes + AT_GAPS);
-    ret_header->body_crc = nrd_get_be32(bytes + AT_BODY_CRC);
     /* every entry and every gap stands for bytes of the segment, but for one gap at its end */
     return ret_header->n_entries <= id->size_bytes && ret_header->n_gaps <= id->size_bytes + 1;
 }
@@ -76,7 +79,7 @@ static int open_and_parse(const NrdIndexFileId *id, int *ret_fd, Header *ret_hea
         r = nrd_io_pread_full(fd, bytes, sizeof bytes, 0, &n);
     if (r == 0 && (n < sizeof bytes || !parse_header(id, bytes, ret_header)))
         r = -ENOENT;
-    if (r == 0 && (uint64_t)st.st_size != HEADER_BYTES + (ret_header->n_entries + ret_header->n_gaps) * ITEM_BYTES)
+    if (r == 0 && (uint64_t)st.st_size != file_size(ret_header))
         r = -ENOENT;
     if (r < 0) {
         nrd_io_close(&fd);
@@ -98,127 +101,130 @@ int nrd_index_file_read_end(const NrdIndexFileId *id, NrdIndexEnd *ret_end)
     return 0;
 }
 
-static void get_item(const uint8_t *bytes, uint64_t ret_item[4])
+/* Where the file system cannot map: all of it in memory. */
+static int read_all(int fd, size_t size, const uint8_t **ret_bytes)
 {
-    for (int i = 0; i < 4; i++)
-        ret_item[i] = nrd_get_be64(bytes + 8 * i);
+    uint8_t *bytes = g_try_malloc(size);
+    size_t n = 0;
+
+    if (bytes == NULL)
+        return -ENOMEM;
+    int r = nrd_io_pread_full(fd, bytes, size, 0, &n);
+    if (r == 0 && n < size)
+        r = -ENOENT;
+    if (r < 0) {
+        g_free(bytes);
+        return r;
+    }
+    *ret_bytes = bytes;
+    return 0;
 }
 
-/* Fills the index from the body; false when something in it does not fit. */
-static bool parse_body(const NrdIndexFileId *id, const Header *header, const uint8_t *body, NrdIndex *index)
-{
-    NrdIndexEntry last = { 0 };
-    NrdGap last_gap = { 0 };
-    uint64_t item[4];
-
-    for (uint64_t i = 0; i < header->n_entries; i++, body += ITEM_BYTES) {
-        get_item(body, item);
-        NrdIndexEntry e = { item[0], item[1], item[2], (int64_t)item[3] };
-        if (e.offset < id->base || e.offset >= id->end_offset || e.pos >= id->size_bytes ||
-            e.text_pos > header->end.text_bytes)
-            return false;
-        if (i > 0 && (e.offset <= last.offset || e.pos <= last.pos || e.text_pos < last.text_pos))
-            return false;
-        g_array_append_val(index->entries, e);
-        last = e;
-    }
-    for (uint64_t i = 0; i < header->n_gaps; i++, body += ITEM_BYTES) {
-        get_item(body, item);
-        NrdGap g = { item[0], item[1], item[2], item[3] };
-        if (g.pos > g.end_pos || g.offset > g.end_offset || g.end_pos > id->size_bytes ||
-            g.end_offset > id->end_offset || g.pos < last_gap.end_pos || g.offset < last_gap.end_offset)
-            return false;
-        g_array_append_val(index->gaps, g);
-        last_gap = g;
-    }
-    index->end = header->end;
-    return true;
-}
-
-int nrd_index_file_load(const NrdIndexFileId *id, NrdIndex **ret_index)
+int nrd_index_file_map(const NrdIndexFileId *id, NrdIndexMap **ret_map)
 {
     Header header;
+    const void *addr = NULL;
     int fd = -1;
     int r = open_and_parse(id, &fd, &header);
     if (r < 0)
         return r;
-    /* the file is that long: open_and_parse compared */
-    size_t size = (size_t)(header.n_entries + header.n_gaps) * ITEM_BYTES;
-    size_t n = 0;
-    uint8_t *body = g_try_malloc(size + 1);
-    if (body == NULL)
-        r = -ENOMEM;
-    if (r == 0)
-        r = nrd_io_pread_full(fd, body, size, HEADER_BYTES, &n);
-    if (r == 0 && (n < size || nrd_crc32c(0, body, size) != header.body_crc))
-        r = -ENOENT;
-    if (r == 0) {
-        NrdIndex *index = nrd_index_new(id->base);
-        if (parse_body(id, &header, body, index)) {
-            *ret_index = index;
-        } else {
-            nrd_index_free(index);
-            r = -ENOENT;
-        }
+    NrdIndexMap map = { .size = (size_t)file_size(&header),
+                        .mapped = true,
+                        .base = id->base,
+                        .n_entries = header.n_entries,
+                        .n_gaps = header.n_gaps,
+                        .end = header.end };
+    r = nrd_io_map(fd, map.size, &addr);
+    map.bytes = addr;
+    if (r == -ENODEV || r == -ENOSYS) {
+        map.mapped = false;
+        r = read_all(fd, map.size, &map.bytes);
     }
-    g_free(body);
     nrd_io_close(&fd);
-    return r;
+    if (r < 0)
+        return r;
+    *ret_map = nrd_index_map_new(&map);
+    return 0;
 }
 
-static void put_item(uint8_t *bytes, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+/* Item i, as four numbers. */
+static void put_item(uint8_t *blocks, uint64_t first, uint64_t i, const uint64_t item[4])
 {
-    nrd_put_be64(bytes, a);
-    nrd_put_be64(bytes + 8, b);
-    nrd_put_be64(bytes + 16, c);
-    nrd_put_be64(bytes + 24, d);
+    uint8_t *p = blocks + (first + i / NRD_INDEX_BLOCK_ITEMS) * NRD_INDEX_BLOCK_BYTES +
+                 i % NRD_INDEX_BLOCK_ITEMS * NRD_INDEX_ITEM_BYTES;
+    for (int k = 0; k < 4; k++)
+        nrd_put_be64(p + 8 * k, item[k]);
 }
 
-static void fill(const NrdIndexFileId *id, const NrdIndex *index, uint8_t *bytes, size_t size)
+static void put_header(const NrdIndexFileId *id, const Header *header, uint8_t *bytes)
 {
-    uint8_t *body = bytes + HEADER_BYTES;
-    uint8_t *p = body;
-
-    for (guint i = 0; i < index->entries->len; i++, p += ITEM_BYTES) {
-        const NrdIndexEntry *e = &g_array_index(index->entries, NrdIndexEntry, i);
-        put_item(p, e->offset, e->pos, e->text_pos, (uint64_t)e->commit_ms);
-    }
-    for (guint i = 0; i < index->gaps->len; i++, p += ITEM_BYTES) {
-        const NrdGap *g = &g_array_index(index->gaps, NrdGap, i);
-        put_item(p, g->pos, g->end_pos, g->offset, g->end_offset);
-    }
-    memset(bytes, 0, HEADER_BYTES);
     memcpy(bytes, magic, sizeof magic);
     nrd_put_be32(bytes + AT_VERSION, VERSION);
     nrd_put_be64(bytes + AT_BASE, id->base);
     nrd_put_be64(bytes + AT_END, id->end_offset);
     nrd_put_be64(bytes + AT_SIZE, id->size_bytes);
-    nrd_put_be64(bytes + AT_TEXT, index->end.text_bytes);
-    nrd_put_be64(bytes + AT_TIME, (uint64_t)index->end.commit_ms);
-    nrd_put_be64(bytes + AT_ENTRIES, index->entries->len);
-    nrd_put_be64(bytes + AT_GAPS, index->gaps->len);
-    nrd_put_be32(bytes + AT_BODY_CRC, nrd_crc32c(0, body, size - HEADER_BYTES));
+    nrd_put_be64(bytes + AT_TEXT, header->end.text_bytes);
+    nrd_put_be64(bytes + AT_TIME, (uint64_t)header->end.commit_ms);
+    nrd_put_be64(bytes + AT_ENTRIES, header->n_entries);
+    nrd_put_be64(bytes + AT_GAPS, header->n_gaps);
+    nrd_put_be32(bytes + AT_KIND, (uint32_t)id->kind);
     nrd_put_be32(bytes + AT_HEADER_CRC, nrd_crc32c(0, bytes, AT_HEADER_CRC));
+}
+
+static void put_blocks(const NrdIndexFileId *id, const Header *header, const NrdIndex *index, uint8_t *bytes)
+{
+    uint64_t first_gap = 1 + nrd_index_n_blocks(header->n_entries);
+    uint64_t n_blocks = file_size(header) / NRD_INDEX_BLOCK_BYTES;
+
+    for (guint i = 0; i < header->n_entries; i++) {
+        const NrdIndexEntry *e = &g_array_index(index->entries, NrdIndexEntry, i);
+        put_item(bytes, 1, i, (uint64_t[4]){ e->offset, e->pos, e->text_pos, (uint64_t)e->commit_ms });
+    }
+    for (guint i = 0; i < header->n_gaps; i++) {
+        const NrdGap *g = &g_array_index(index->gaps, NrdGap, i);
+        put_item(bytes, first_gap, i, (uint64_t[4]){ g->pos, g->end_pos, g->offset, g->end_offset });
+    }
+    for (uint64_t number = 1; number < n_blocks; number++)
+        nrd_index_block_finish(bytes + number * NRD_INDEX_BLOCK_BYTES, id->base, number);
+}
+
+int nrd_index_file_remove(const NrdIndexFileId *id)
+{
+    const char *slash = strrchr(id->path, '/');
+    g_autofree char *dir = g_strndup(id->path, (gsize)(slash - id->path));
+    int dir_fd = -1;
+
+    int r = nrd_io_open_dir(id->root_fd, dir, &dir_fd);
+    if (r == 0)
+        r = nrd_io->unlink(dir_fd, slash + 1, false);
+    nrd_io_close(&dir_fd);
+    return r == -ENOENT ? 0 : r;
 }
 
 int nrd_index_file_write(const NrdIndexFileId *id, const NrdIndex *index)
 {
-    size_t size = HEADER_BYTES + ((size_t)index->entries->len + index->gaps->len) * ITEM_BYTES;
-    uint8_t *bytes = g_try_malloc(size);
-    struct stat st;
+    Header header = { .end = index->end };
+    int fd = -1;
 
+    if (id->kind == NRD_INDEX_OF_SEALED) {
+        header.n_entries = index->entries->len;
+        header.n_gaps = index->gaps->len;
+    }
+    size_t size = (size_t)file_size(&header);
+    uint8_t *bytes = g_try_malloc0(size);
     if (bytes == NULL)
         return -ENOMEM;
-    fill(id, index, bytes, size);
-    int fd = nrd_io->open(id->root_fd, id->path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
-    int r = fd < 0 ? fd : nrd_io->fstat(fd, &st);
-    if (r == 0 && !S_ISREG(st.st_mode))
-        r = -EINVAL;
+    put_header(id, &header, bytes);
+    put_blocks(id, &header, index, bytes);
+    /* a new file: who has the old one mapped keeps it */
+    int r = nrd_index_file_remove(id);
     if (r == 0)
-        r = nrd_io->ftruncate(fd, 0);
+        fd = nrd_io->open(id->root_fd, id->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    if (fd < 0 && r == 0)
+        r = fd;
+    /* No sync: a crash now leaves a file whose CRCs or length are wrong, or none. */
     if (r == 0)
         r = nrd_io_pwrite_full(fd, bytes, size, 0);
-    /* No sync: a crash now leaves a file whose CRC or length is wrong, or none. */
     nrd_io_close(&fd);
     g_free(bytes);
     return r;

@@ -23,6 +23,14 @@ uint64_t nrd_log_visible_text_locked(NrdLog *log, NrdSegment *segment)
     return text_bytes > hidden ? text_bytes - hidden : 0;
 }
 
+uint64_t nrd_log_visible_size_locked(NrdLog *log, NrdSegment *segment)
+{
+    if (segment != nrd_segment_list_last(log->list))
+        return nrd_segment_size_bytes(segment);
+    /* the two move one after the other: the smaller is right */
+    return MIN(nrd_segment_end(segment).pos, nrd_load(&log->hwm_pos));
+}
+
 NrdSegment *nrd_log_active(NrdLog *log)
 {
     /* only the committer replaces the list, and it is the caller */
@@ -76,6 +84,23 @@ static int write_hwm(NrdLog *log)
     return r;
 }
 
+/* Leaves what nrd_log_peek tells about the active segment; behind the boundary, which has to be right for it. */
+static void write_sums(NrdLog *log)
+{
+    NrdSegment *active = nrd_log_active(log);
+
+    if (active != NULL && !log->home.read_only && !nrd_log_is_poisoned(log))
+        nrd_segment_write_closed(active, nrd_load(&log->hwm) == nrd_load(&log->next_offset));
+}
+
+static void drop_descriptors(NrdLog *log)
+{
+    NrdSegmentList *list = nrd_log_segments(log);
+    for (guint i = 0; i < list->n; i++)
+        nrd_segment_drop_fd(list->items[i]); /* a reader that is in the middle closes it when it is done */
+    nrd_segment_list_unref(list);
+}
+
 int nrd_log_close(NrdLog *log)
 {
     if (__atomic_exchange_n(&log->closed, true, __ATOMIC_ACQ_REL))
@@ -83,12 +108,17 @@ int nrd_log_close(NrdLog *log)
     if (!log->home.read_only && !nrd_log_is_poisoned(log) && nrd_log_active(log) != NULL)
         nrd_zero_ahead_cut(log, nrd_log_active(log));
     int r = write_hwm(log);
+    if (r == 0)
+        write_sums(log);
     nrd_log_remove_at_close(log);
-    NrdSegmentList *list = nrd_log_segments(log);
-    for (guint i = 0; i < list->n; i++)
-        nrd_segment_drop_fd(list->items[i]); /* a reader that is in the middle closes it when it is done */
-    nrd_segment_list_unref(list);
+    drop_descriptors(log);
     return r;
+}
+
+void nrd_log_abandon(NrdLog *log)
+{
+    if (!__atomic_exchange_n(&log->closed, true, __ATOMIC_ACQ_REL))
+        drop_descriptors(log);
 }
 
 void nrd_log_free(NrdLog *log)
@@ -168,9 +198,12 @@ void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats)
     stats.last_commit_ms = __atomic_load_n(&log->newest_ms, __ATOMIC_ACQUIRE);
     stats.poison_errno = log->poison_errno;
     stats.n_segments = log->list->n;
-    for (guint i = 0; i < log->list->n; i++) {
-        stats.size_bytes += nrd_segment_size_bytes(log->list->items[i]);
-        stats.text_bytes += nrd_log_visible_text_locked(log, log->list->items[i]);
+    if (log->list->n > 0) {
+        const NrdSegmentSums *sums = nrd_segment_list_sums_locked(log->list, nrd_load(&log->home.text_version));
+        NrdSegment *active = nrd_segment_list_last(log->list);
+        stats.size_bytes = sums->size_bytes + nrd_segment_size_bytes(active);
+        stats.text_bytes = sums->text_bytes + nrd_log_visible_text_locked(log, active);
+        stats.oldest_last_ms = nrd_segment_last_ms(log->list->items[0]);
     }
     g_mutex_unlock(&log->lock);
     *ret_stats = stats;

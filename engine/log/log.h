@@ -66,6 +66,9 @@ int nrd_log_open(const NrdLogOptions *options, NrdLog **ret_log) NRD_MUST_CHECK;
 /* Writes the exact high watermark (unless poisoned or read-only) and closes the files. Later reads answer -ESHUTDOWN.
  * The log stays allocated until nrd_log_free. Returns the first error; the files are closed all the same. */
 int nrd_log_close(NrdLog *log) NRD_MUST_CHECK;
+
+/* As a close, but writes nothing: the folder under this name is not the one that was opened. */
+void nrd_log_abandon(NrdLog *log);
 void nrd_log_free(NrdLog *log); /* takes NULL; closed, and no cursor or text of it left */
 
 /* What a cleanly closed log left in its folder, without opening it: reads hwm, the listing and the headers of side files,

@@ -20,7 +20,6 @@ struct NrdLog {
     bool hwm_emptied;      /* since the open or reopen */
     bool hwm_empty_failed; /* an attempt failed: the next one makes the kernel write anew */
     bool roll_needed;      /* the active segment must not be written to any more */
-    uint64_t hwm_pos;      /* in the active segment: what lies above the high watermark begins here */
     int commit_error;      /* the failure that was logged last; 0 after a success */
     uint64_t zero_end;     /* the active segment's file may hold zeros up to here; see zero_ahead.h */
     bool zero_failed;      /* they could not be written, which was told */
@@ -29,6 +28,7 @@ struct NrdLog {
     uint64_t hwm;
     uint64_t oldest;
     uint64_t next_offset;
+    uint64_t hwm_pos;  /* in the active segment: what lies above the high watermark begins here */
     int64_t newest_ms; /* greatest commit time: the floor of the next */
     bool closed;
     bool poisoned;
@@ -78,6 +78,10 @@ NrdSegmentList *nrd_log_segments(NrdLog *log);
  * held. */
 uint64_t nrd_log_visible_text_locked(NrdLog *log, NrdSegment *segment);
 
+/* Bytes of a segment of the log, or of one that was detached from it, up to the end of the last committed frame.
+ * log->lock is held. */
+uint64_t nrd_log_visible_size_locked(NrdLog *log, NrdSegment *segment);
+
 /* The active segment, borrowed; NULL when none was created yet. The committer only. */
 NrdSegment *nrd_log_active(NrdLog *log);
 
@@ -103,12 +107,16 @@ int nrd_log_prepare_active(NrdLog *log) NRD_MUST_CHECK;
 /* roll.c: seals the active segment and starts the next; everything in it is committed. */
 int nrd_log_roll_active(NrdLog *log) NRD_MUST_CHECK;
 
-/* text.c: lets every open text take references on the segments that it has not seen yet. Returns the number of open
+/* text_span.c: lets every open text take references on the segments that it has not seen yet. Returns the number of open
  * texts. log->lock is held. */
 guint nrd_text_extend_all_locked(NrdLog *log);
 
 /* retention.c: removes files of detached segments while the log is being closed: a few at most, and it is no failure
  * when some stay; the next open finds them as sealed segments. */
 void nrd_log_remove_at_close(NrdLog *log);
+
+/* text_span.c: lets texts that nobody reads any more (an idle tail) give up the detached segments behind their place,
+ * which they would otherwise keep for ever. Takes log->lock. */
+void nrd_text_drop_idle(NrdLog *log);
 
 #endif

@@ -266,6 +266,7 @@ int nrd_log_remove_detached(NrdLog *log, uint64_t *ret_n_left)
 {
     int r = -ESHUTDOWN; /* the folder's name may mean another topic's by now */
 
+    nrd_text_drop_idle(log);
     g_mutex_lock(&log->remove_lock);
     if (!nrd_log_is_closed(log))
         r = remove_files(log, UINT_MAX, false);

@@ -55,7 +55,7 @@ static void install(NrdLog *log, NrdSegment *segment)
         nrd_store(&log->oldest, nrd_segment_base(segment));
     g_mutex_unlock(&log->lock);
     nrd_segment_list_unref(old);
-    log->hwm_pos = 0;
+    nrd_store(&log->hwm_pos, 0);
     log->roll_needed = false;
 }
 

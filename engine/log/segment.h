@@ -6,7 +6,7 @@
  * segment keeps its descriptor and its index.
  *
  * Locks, in this order: load_lock (held across I/O), the process-wide hot lock, segment->lock. Neither of the last two
- * is ever held across I/O. */
+ * is ever held across I/O. The lock of the map cache has none below it. */
 #ifndef NRD_LOG_SEGMENT_H
 #define NRD_LOG_SEGMENT_H
 
@@ -69,13 +69,21 @@ void nrd_segment_add_frame(NrdSegment *segment, uint64_t size_bytes, uint32_t n_
  * logged). May block. */
 void nrd_segment_seal(NrdSegment *segment, uint64_t end_offset);
 
+/* The active segment of a log that is being closed: leaves its sums in a side file, so that they are known without an
+ * open. Not complete (records are hidden above the high watermark): removes what an earlier close left. Failures are
+ * only logged. May block. */
+void nrd_segment_write_closed(NrdSegment *segment, bool complete);
+
 /* A sealed segment at open: takes its sums from the side file, or scans it and writes one. A segment that cannot be
  * read keeps unknown sums; the reads that need it will fail. May block. */
 void nrd_segment_open_sealed(NrdSegment *segment, uint64_t end_offset);
 
 /* Snapshots; never block on the disk. */
 NrdIndexEnd nrd_segment_end(NrdSegment *segment);
+bool nrd_segment_end_is_known(NrdSegment *segment); /* text and time too; not so after an open that could not read */
 uint64_t nrd_segment_size_bytes(NrdSegment *segment);
+/* Time of the last write: the greatest commit time, or the file's when no record of it can be read; 0 when it is empty. */
+int64_t nrd_segment_last_ms(NrdSegment *segment);
 uint64_t nrd_segment_version(NrdSegment *segment); /* of its index: bytes read under another one may be stale */
 
 /* Looks an offset or a text position up; pinned. *ret_version goes to nrd_segment_repair. May load the index. */
@@ -84,6 +92,13 @@ int nrd_segment_find_offset(NrdSegment *segment, uint64_t offset, NrdIndexPlace 
 /* *ret_found is false when the segment's text ends before text_pos. */
 int nrd_segment_find_text(NrdSegment *segment, uint64_t text_pos, NrdIndexPlace *ret_place, uint64_t *ret_version,
                           bool *ret_found) NRD_MUST_CHECK;
+
+/* *ret_found is false when every record of the segment is older than time_ms. */
+int nrd_segment_find_time(NrdSegment *segment, int64_t time_ms, NrdIndexPlace *ret_place, uint64_t *ret_version,
+                          bool *ret_found) NRD_MUST_CHECK;
+
+/* Makes the end of a segment known that an open could not read; 0 when it is known already. May block. */
+int nrd_segment_learn_end(NrdSegment *segment) NRD_MUST_CHECK;
 
 /* A read met something that does not fit the index of that version: scans the segment and rebuilds the index, so that
  * damage becomes a gap; new gaps are counted and logged, once. Pinned. May block for a read of the segment. */

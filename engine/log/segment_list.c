@@ -3,7 +3,7 @@
 
 static NrdSegmentList *list_alloc(guint n)
 {
-    NrdSegmentList *list = g_malloc(sizeof *list + n * sizeof list->items[0]);
+    NrdSegmentList *list = g_malloc0(sizeof *list + n * sizeof list->items[0]);
     list->refs = 1;
     list->n = n;
     return list;
@@ -29,6 +29,7 @@ void nrd_segment_list_unref(NrdSegmentList *list)
         return;
     for (guint i = 0; i < list->n; i++)
         nrd_segment_unref(list->items[i]);
+    g_free(list->sums.greatest_ms);
     g_free(list);
 }
 
@@ -59,6 +60,37 @@ NrdSegment *nrd_segment_list_find(const NrdSegmentList *list, uint64_t offset)
             high = mid;
     }
     return low > 0 ? list->items[low - 1] : NULL;
+}
+
+static void sum_up(NrdSegmentList *list)
+{
+    NrdSegmentSums *sums = &list->sums;
+    int64_t greatest = 0;
+
+    sums->size_bytes = sums->text_bytes = 0;
+    sums->complete = true;
+    for (guint i = 0; i + 1 < list->n; i++) {
+        NrdIndexEnd end = nrd_segment_end(list->items[i]);
+        sums->size_bytes += nrd_segment_size_bytes(list->items[i]);
+        sums->text_bytes += end.text_bytes;
+        sums->complete &= nrd_segment_end_is_known(list->items[i]);
+        greatest = MAX(greatest, end.commit_ms);
+        sums->greatest_ms[i] = greatest;
+    }
+}
+
+const NrdSegmentSums *nrd_segment_list_sums_locked(NrdSegmentList *list, uint64_t text_version)
+{
+    NrdSegmentSums *sums = &list->sums;
+
+    if (sums->known && sums->version == text_version)
+        return sums;
+    if (sums->greatest_ms == NULL && list->n > 1)
+        sums->greatest_ms = g_new(int64_t, list->n - 1);
+    sum_up(list);
+    sums->version = text_version; /* read before the segments were: a change since then has another one */
+    sums->known = true;
+    return sums;
 }
 
 NrdSegment *nrd_segment_list_last(const NrdSegmentList *list)

@@ -1,7 +1,8 @@
-/* The inside of a segment, for segment.c, segment_age.c, hot_set.c and frame_cache.c alone. */
+/* The inside of a segment, for segment*.c, hot_set.c, map_cache.c and frame_cache.c alone. */
 #ifndef NRD_LOG_SEGMENT_PRIVATE_H
 #define NRD_LOG_SEGMENT_PRIVATE_H
 
+#include "engine/log/index_map.h"
 #include "engine/log/segment.h"
 
 struct NrdSegment {
@@ -17,13 +18,17 @@ struct NrdSegment {
     GQueue *in_lru; /* the one it is in, or NULL */
     GList lru;      /* data is the segment */
 
+    /* guarded by the map cache's lock */
+    NrdIndexMap *map; /* of a sealed segment, when it was searched lately */
+    GList map_lru;    /* data is the segment; linked while there is a map */
+
     GMutex load_lock; /* one load or repair at a time; held across I/O */
 
     GMutex lock;
     /* guarded by lock */
     bool sealed;
     bool end_known;   /* end holds text_bytes and commit_ms; else only pos and offset */
-    NrdIndex *index;  /* NULL: a cold sealed segment */
+    NrdIndex *index;  /* NULL: a sealed segment, whose side file is searched */
     NrdIndexEnd end;  /* of the index, also while it is not loaded */
     uint64_t version; /* of the index: changes when it is rebuilt */
     uint64_t size_bytes;

@@ -1,16 +1,12 @@
 /* The log as text; see log.h.
  *
  * A text keeps a reference on every segment from its start on, also on those that retention has detached since, so its
- * positions never move for that. A position is found by adding up the segments' text, then through the segment's index,
- * then by a walk over one gap of it. Reading in order goes from frame to frame.
+ * positions never move for that. A position is found through the segments' sums (text_span.c), then through the
+ * segment's index, then by a walk over one gap of it. Reading in order goes from frame to frame.
  *
  * Damage: see cursor.c. When a scan turns a frame into a gap, its text is gone and what follows moves up; the home's
- * text_version tells every text to look its place up again.
- *
- * Locks: io_lock (one read at a time, held across I/O) > log->lock > text->lock. */
-#include "engine/log/log_private.h"
-
-#include "engine/log/frame_reader.h"
+ * text_version tells every text to look its place up again. */
+#include "engine/log/text_private.h"
 
 #include <errno.h>
 #include <string.h>
@@ -19,67 +15,76 @@
 #define SEEK_AHEAD_MAX_BYTES ((uint64_t)64 * 1024)
 #define MAX_ATTEMPTS 4
 
-struct NrdText {
-    NrdLog *log;
-
-    GMutex lock;
-    /* guarded by lock */
-    GPtrArray *segments; /* NrdSegment, a reference each, in order; only ever grows at the end */
-
-    GMutex io_lock;
-    /* guarded by io_lock: where reading in order goes on */
-    bool live;
-    uint64_t pos;             /* next byte */
-    uint64_t text_version;    /* of the home, when the place was looked up */
-    NrdSegment *segment;      /* a reference */
-    uint64_t segment_version; /* of its index, when what reader holds was read */
-    NrdFrameReader reader;    /* the frame that pos is in */
-    size_t record_pos;        /* in the frame's payload: behind the current record */
-    uint64_t n_left;          /* records of the frame that follow the current one and count */
-    const uint8_t *rest;      /* what of the current record's payload is still to come */
-    size_t rest_size;
-    bool newline; /* and its newline */
-};
-
-/* Takes references on the segments that are new; log->lock is held. */
-static void extend_locked(NrdText *text)
+static NrdText *text_new(NrdLog *log)
 {
-    NrdSegmentList *list = text->log->list;
-    guint n = text->segments->len;
-    uint64_t last = n > 0 ? nrd_segment_base(text->segments->pdata[n - 1]) : 0;
+    NrdText *text = g_new0(NrdText, 1);
 
-    for (guint i = 0; i < list->n; i++) {
-        if (n == 0 || nrd_segment_base(list->items[i]) > last)
-            g_ptr_array_add(text->segments, nrd_segment_ref(list->items[i]));
-    }
+    text->log = log;
+    text->parts = g_array_new(FALSE, FALSE, sizeof(NrdTextPart));
+    g_mutex_init(&text->lock);
+    g_mutex_init(&text->io_lock);
+    return text;
 }
 
-guint nrd_text_extend_all_locked(NrdLog *log)
+static void text_free(NrdText *text)
 {
-    guint n = 0;
+    nrd_frame_reader_clear(&text->reader);
+    nrd_segment_unref(text->segment);
+    nrd_text_release_parts(text);
+    g_mutex_clear(&text->lock);
+    g_mutex_clear(&text->io_lock);
+    g_free(text);
+}
 
-    for (GList *l = log->texts; l != NULL; l = l->next, n++) {
-        NrdText *text = l->data;
-        g_mutex_lock(&text->lock);
-        extend_locked(text);
-        g_mutex_unlock(&text->lock);
-    }
-    return n;
+/* Takes the segments from that of text->from on, and makes the text known. log->lock is held. */
+static void begin_locked(NrdText *text)
+{
+    NrdLog *log = text->log;
+    NrdSegment *first = nrd_segment_list_find(log->list, text->from);
+
+    text->from_start = first == NULL || nrd_segment_base(first) == text->from;
+    text->start_version = UINT64_MAX;
+    nrd_text_extend_locked(text, first != NULL ? nrd_segment_base(first) : text->from);
+    log->texts = g_list_prepend(log->texts, text);
 }
 
 int nrd_text_open(NrdLog *log, NrdText **ret_text)
 {
     if (nrd_log_is_closed(log))
         return -ESHUTDOWN;
-    NrdText *text = g_new0(NrdText, 1);
-    text->log = log;
-    text->segments = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_segment_unref);
-    g_mutex_init(&text->lock);
-    g_mutex_init(&text->io_lock);
+    NrdText *text = text_new(log);
     g_mutex_lock(&log->lock);
-    extend_locked(text);
-    log->texts = g_list_prepend(log->texts, text);
+    text->from = nrd_load(&log->oldest);
+    begin_locked(text);
     g_mutex_unlock(&log->lock);
+    *ret_text = text;
+    return 0;
+}
+
+int nrd_text_open_from(NrdLog *log, uint64_t offset, NrdText **ret_text)
+{
+    if (nrd_log_is_closed(log))
+        return -ESHUTDOWN;
+    NrdText *text = text_new(log);
+    text->from = offset;
+    g_mutex_lock(&log->lock);
+    int r = offset < nrd_load(&log->oldest) || offset > nrd_load(&log->hwm) ? -ENOENT : 0;
+    if (r == 0)
+        begin_locked(text);
+    g_mutex_unlock(&log->lock);
+    if (r < 0) {
+        text_free(text);
+        return r;
+    }
+    g_mutex_lock(&text->io_lock);
+    r = nrd_text_settle_start(text);
+    g_mutex_unlock(&text->io_lock);
+    if (r == 0 && nrd_log_is_closed(log))
+        r = -ESHUTDOWN;
+    if (r < 0) {
+        nrd_text_close(text);
+        return r;
+    }
     *ret_text = text;
     return 0;
 }
@@ -91,48 +96,12 @@ void nrd_text_close(NrdText *text)
     g_mutex_lock(&text->log->lock);
     text->log->texts = g_list_remove(text->log->texts, text);
     g_mutex_unlock(&text->log->lock);
-    nrd_frame_reader_clear(&text->reader);
-    nrd_segment_unref(text->segment);
-    g_ptr_array_unref(text->segments);
-    g_mutex_clear(&text->lock);
-    g_mutex_clear(&text->io_lock);
-    g_free(text);
-}
-
-/* Where a text position lies. */
-typedef struct Found {
-    uint64_t total;      /* bytes of the whole text */
-    NrdSegment *segment; /* a reference, or NULL when pos is at the end */
-    uint64_t local;      /* position within the segment's text */
-    uint64_t version;    /* of the home's text, at the time */
-} Found;
-
-static Found find_segment(NrdText *text, uint64_t pos)
-{
-    NrdLog *log = text->log;
-    Found found = { .version = nrd_load(&log->home.text_version) };
-
-    g_mutex_lock(&log->lock);
-    g_mutex_lock(&text->lock);
-    extend_locked(text);
-    for (guint i = 0; i < text->segments->len; i++) {
-        NrdSegment *segment = text->segments->pdata[i];
-        uint64_t bytes = nrd_log_visible_text_locked(log, segment);
-        if (found.segment == NULL && pos >= found.total && pos - found.total < bytes) {
-            found.segment = nrd_segment_ref(segment);
-            found.local = pos - found.total;
-        }
-        found.total += bytes;
-    }
-    g_mutex_unlock(&text->lock);
-    g_mutex_unlock(&log->lock);
-    return found;
+    text_free(text);
 }
 
 uint64_t nrd_text_size(NrdText *text)
 {
-    Found found = find_segment(text, UINT64_MAX);
-    return found.total;
+    return nrd_text_find(text, UINT64_MAX).total;
 }
 
 /* Steps to the next record of the loaded frame. */
@@ -209,7 +178,7 @@ static int walk_to(NrdText *text, int fd, const NrdIndexPlace *place, uint64_t l
 }
 
 /* One lookup; *ret_again: the index has changed, or damage was met and mended in it. Look again from the start. */
-static int look_up(NrdText *text, const Found *found, bool reread, bool *ret_again)
+static int look_up(NrdText *text, const NrdTextFound *found, bool reread, bool *ret_again)
 {
     NrdIndexPlace place;
     uint64_t version;
@@ -245,28 +214,42 @@ static int look_up(NrdText *text, const Found *found, bool reread, bool *ret_aga
     return r;
 }
 
-/* Looks pos up and makes the place live. *ret_total: the text's size; no place when pos is not below it. */
+/* Looks pos up and makes the place live. *ret_total: the text's size; no place when pos is not below it. -ENOENT when
+ * it was given up. */
 static int seek(NrdText *text, uint64_t pos, uint64_t *ret_total)
 {
     bool again = true;
-    int r = 0;
 
     text->live = false;
-    for (int i = 0; r == 0 && again; i++) {
-        Found found = find_segment(text, pos);
+    text->pos = pos;
+    for (int i = 0; again; i++) {
+        int r = nrd_text_settle_start(text);
+        if (r < 0)
+            return r;
+        NrdTextFound found = nrd_text_find(text, pos);
         *ret_total = found.total;
         if (found.segment == NULL)
-            return 0;
+            return found.gone ? -ENOENT : 0;
         if (i == MAX_ATTEMPTS)
             r = -EIO; /* the scan finds nothing wrong, and yet reading goes wrong: the disk is failing */
         if (r == 0)
             r = look_up(text, &found, i > 0, &again);
         nrd_segment_unref(found.segment);
         text->text_version = found.version;
+        if (r < 0)
+            return r == -ENOENT ? -EIO : r; /* a file that is missing is not a position that was given up */
     }
-    text->live = r == 0;
-    text->pos = pos;
-    return r;
+    text->live = true;
+    return 0;
+}
+
+/* Gives the memory back that reading on would need: a tail that waits holds nothing. */
+static void rest_at_end(NrdText *text)
+{
+    text->live = false;
+    nrd_frame_reader_clear(&text->reader);
+    nrd_segment_unref(text->segment);
+    text->segment = NULL;
 }
 
 /* The next frame of the same segment; anything out of the ordinary is left to a lookup. */
@@ -343,6 +326,17 @@ static int read_locked(NrdText *text, uint64_t pos, uint8_t *buf, size_t size, s
     return 0;
 }
 
+static void after_read(NrdText *text, uint64_t pos, size_t n)
+{
+    uint64_t total = nrd_text_size(text);
+
+    if (pos + n > total)
+        return; /* out of range: nobody has come by here */
+    if (pos + n == total)
+        rest_at_end(text);
+    nrd_text_passed(text, pos + n);
+}
+
 int nrd_text_read(NrdText *text, uint64_t pos, void *buf, size_t size, size_t *ret_size)
 {
     size_t n = 0;
@@ -351,11 +345,13 @@ int nrd_text_read(NrdText *text, uint64_t pos, void *buf, size_t size, size_t *r
         return -ESHUTDOWN;
     g_mutex_lock(&text->io_lock);
     int r = read_locked(text, pos, buf, size, &n);
+    if (r == 0)
+        after_read(text, pos, n);
     g_mutex_unlock(&text->io_lock);
     if (nrd_log_is_closed(text->log))
         return -ESHUTDOWN;
     if (r < 0)
-        return r == -ENOMEM ? r : -EIO;
+        return r == -ENOMEM || r == -ENOENT ? r : -EIO;
     *ret_size = n;
     return 0;
 }

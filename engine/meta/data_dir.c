@@ -12,7 +12,9 @@
 
 struct NrdDataDir {
     int root_fd;
-    int lock_fd; /* -1 on a read-only file system without a lock file */
+    int lock_fd;          /* -1 on a read-only file system without a lock file */
+    bool owned;           /* the lock is ours, and to be written */
+    int64_t last_used_ms; /* of the lock file, before it was taken */
 };
 
 static const char *const folders[] = { "meta", "topics", "ingress" };
@@ -90,11 +92,15 @@ static void write_pid(int fd)
 }
 
 /* Whether a lock on this descriptor is a lock on a file, and not on a FIFO or a device that took its place. */
-static int check_regular(int fd)
+static int check_regular(int fd, int64_t *ret_mtime_ms)
 {
     struct stat st;
     int rc = nrd_io->fstat(fd, &st);
-    return rc < 0 || S_ISREG(st.st_mode) ? rc : -EINVAL;
+    if (rc == 0 && !S_ISREG(st.st_mode))
+        rc = -EINVAL;
+    if (rc == 0)
+        *ret_mtime_ms = (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
+    return rc;
 }
 
 static int take_lock(NrdDataDir *dir, const char *path, bool read_only, char **ret_why)
@@ -110,7 +116,7 @@ static int take_lock(NrdDataDir *dir, const char *path, bool read_only, char **r
     if (fd < 0)
         return refuse(ret_why, fd, g_strdup_printf("%s/lock cannot be opened: %s", path, g_strerror(-fd)));
     dir->lock_fd = fd;
-    int rc = check_regular(fd);
+    int rc = check_regular(fd, &dir->last_used_ms);
     if (rc == -EINVAL)
         return refuse(ret_why, rc, g_strdup_printf("%s/lock is not a regular file; remove it", path));
     if (rc == 0)
@@ -123,7 +129,8 @@ static int take_lock(NrdDataDir *dir, const char *path, bool read_only, char **r
     }
     if (rc < 0)
         return refuse(ret_why, rc, g_strdup_printf("%s/lock cannot be locked: %s", path, g_strerror(-rc)));
-    if (!read_only)
+    dir->owned = !read_only;
+    if (dir->owned)
         write_pid(fd);
     return 0;
 }
@@ -299,10 +306,18 @@ int nrd_data_dir_fd(const NrdDataDir *dir)
     return dir->root_fd;
 }
 
+int64_t nrd_data_dir_last_used_ms(const NrdDataDir *dir)
+{
+    return dir->last_used_ms;
+}
+
 void nrd_data_dir_close(NrdDataDir *dir)
 {
     if (!dir)
         return;
+    /* Nobody's any more; and its time tells the next run how far the clock had come. Only a hint: a failure is nothing. */
+    if (dir->owned)
+        (void)nrd_io->ftruncate(dir->lock_fd, 0);
     nrd_io_close(&dir->lock_fd);
     nrd_io_close(&dir->root_fd);
     g_free(dir);

@@ -5,6 +5,7 @@
 #include "engine/base/macros.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #define NRD_DATA_FORMAT 1
 
@@ -16,6 +17,10 @@ typedef struct NrdDataDir NrdDataDir;
  * other files in it), meta/ missing though topics/ is not empty (-EIO), read-only file system (-EROFS), permission. */
 int nrd_data_dir_open(const char *path, bool read_only, NrdDataDir **ret_dir, char **ret_why) NRD_MUST_CHECK;
 int nrd_data_dir_fd(const NrdDataDir *dir);
+
+/* Unix milliseconds at which a daemon last took or gave back the lock, before this one: the clock was past that then. 0
+ * when there was none. */
+int64_t nrd_data_dir_last_used_ms(const NrdDataDir *dir);
 void nrd_data_dir_close(NrdDataDir *dir); /* releases the lock; takes NULL */
 
 #endif

@@ -53,7 +53,7 @@ struct NrdOffsetStore {
     bool offset_unproven;     /* it may not be durable as it stands: level writes it even if it seems level */
     bool offset_counts;       /* what was recovered stands there alone, and nothing durable has replaced it yet */
 
-    int ahead_fd;      /* consumer.ahead, from the first write on; -1 before */
+    int ahead_fd;      /* consumer.ahead, from a write to the sync that proves it; else -1 */
     int anchor;        /* slot number, or NO_SLOT: no slot is worth anything */
     GBytes *unproven;  /* the anchor's bytes up to its last non-zero body byte, while it is not known durable */
     uint64_t sequence; /* the highest in use */
@@ -389,7 +389,7 @@ int nrd_offset_store_level(NrdOffsetStore *store, uint64_t frontier)
 
 /* ---- both ---- */
 
-int nrd_offset_store_write_out(NrdOffsetStore *store)
+static int make_durable(NrdOffsetStore *store)
 {
     if (store->window)
         return sync_window(store);
@@ -397,5 +397,15 @@ int nrd_offset_store_write_out(NrdOffsetStore *store)
     /* What was recovered may stand in consumer.offset alone; the same bytes again, for the reason given above. */
     if (rc == 0 && store->offset_counts)
         rc = nrd_offset_store_level(store, store->offset_frontier);
+    return rc;
+}
+
+int nrd_offset_store_write_out(NrdOffsetStore *store)
+{
+    int rc = make_durable(store);
+    /* Nothing is on its way to the disk any more, and no failure of the kernel's own writing can be missed: an idle
+     * partition holds no descriptor. */
+    if (rc == 0)
+        nrd_io_close(&store->ahead_fd);
     return rc;
 }

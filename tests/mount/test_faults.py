@@ -316,8 +316,8 @@ def test_failed_read_gives_the_lease_back(m):
     part = m.make("t")
     produce(part, "a", "b")
     m.restart()  # nothing of it is in memory
+    consumer = Consumer(part)  # the partition is open, and no record read yet
     fault = Inject(m, active_segment(m, "t"), "pread64,preadv,preadv2,read", "error=EIO")
-    consumer = Consumer(part)
     try:
         assert fails(consumer.read) == errno.EIO
         assert fault.fired() >= 1
@@ -328,6 +328,27 @@ def test_failed_read_gives_the_lease_back(m):
     assert consumer.read() == b"a\n"
     assert consumer.read() == b"b\n"
     consumer.close()
+
+
+def test_failed_read_at_open(m):
+    """A partition that could not be opened is tried again at its next use."""
+    need_strace()
+    part = m.make("t")
+    produce(part, "a")
+    m.make("u")
+    m.crash()
+    fault = Inject(m, active_segment(m, "t"), "pread64,preadv,preadv2,read", "error=EIO")
+    try:
+        assert fails(lambda: log(part)) == errno.EIO
+        assert b"out of service" in read_file(part + "/status")
+        assert fails(lambda: log(part)) == errno.EIO
+        produce(m.part("u"), "others go on")
+        assert fault.fired() >= 1
+    finally:
+        fault.stop()
+    assert m.stderr().count("the partition could not be opened") == 1
+    assert log(part) == b"a\n"
+    assert b"out of service" not in read_file(part + "/status")
 
 
 def test_few_descriptors(mounts):

@@ -4,6 +4,7 @@
 #include "engine/base/diag.h"
 #include "engine/base/endian.h"
 #include "engine/base/random.h"
+#include "engine/base/steady_clock.h"
 
 #include <errno.h>
 #include <glib.h>
@@ -116,6 +117,38 @@ static void test_counters(void)
     g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_COMMITS), ==, before + 3);
 }
 
+static void test_steady_clock(void)
+{
+    const int64_t hour = 3600 * 1000, year = 365 * 24 * hour;
+    NrdSteadyClock clock;
+    bool stepped;
+    nrd_steady_clock_start(&clock, 1000 * hour, 5, 0);
+    g_assert_cmpint(nrd_steady_clock_now(&clock, 1000 * hour + 60, 65, &stepped), ==, 1000 * hour + 60);
+    g_assert_false(stepped);
+    /* ahead by ten years: seen once, not followed for an hour */
+    g_assert_cmpint(nrd_steady_clock_now(&clock, 10 * year + 1000 * hour + 100, 105, &stepped), ==, 1000 * hour + 100);
+    g_assert_true(stepped);
+    g_assert_cmpint(nrd_steady_clock_now(&clock, 10 * year + 1001 * hour, 5 + hour, &stepped), ==, 1001 * hour);
+    g_assert_false(stepped);
+    /* back again before it is over: as if nothing had been */
+    g_assert_cmpint(nrd_steady_clock_now(&clock, 1001 * hour + 10, 15 + hour, &stepped), ==, 1001 * hour + 10);
+    g_assert_cmpint(nrd_steady_clock_now(&clock, 10 * year + 1001 * hour + 20, 25 + hour, &stepped), ==,
+                    1001 * hour + 20);
+    g_assert_true(stepped);
+    g_assert_cmpint(nrd_steady_clock_now(&clock, 10 * year + 1002 * hour + 20, 25 + 2 * hour, &stepped), ==,
+                    10 * year + 1002 * hour + 20);
+    /* backwards is followed at once: it only keeps things longer */
+    g_assert_cmpint(nrd_steady_clock_now(&clock, 5, 26 + 2 * hour, &stepped), ==, 5);
+    /* drift is followed */
+    g_assert_cmpint(nrd_steady_clock_now(&clock, 5 + NRD_STEADY_STEP_MS, 26 + 2 * hour, &stepped), ==,
+                    5 + NRD_STEADY_STEP_MS);
+    /* a run that begins long after the last one ended doubts its clock for an hour */
+    nrd_steady_clock_start(&clock, 10 * year, 100, year);
+    g_assert_cmpint(nrd_steady_clock_now(&clock, 10 * year + 1, 101, &stepped), ==, year + 1);
+    g_assert_true(stepped);
+    g_assert_cmpint(nrd_steady_clock_now(&clock, 10 * year + hour + 1, 101 + hour, &stepped), ==, 10 * year + hour + 1);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -128,5 +161,6 @@ int main(int argc, char **argv)
     g_test_add_func("/base/diag/line", test_line);
     g_test_add_func("/base/random", test_random_differs);
     g_test_add_func("/base/counters", test_counters);
+    g_test_add_func("/base/steady-clock", test_steady_clock);
     return g_test_run();
 }

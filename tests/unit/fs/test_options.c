@@ -65,6 +65,26 @@ static void test_read_only(void)
     nrd_mount_options_clear(&options);
 }
 
+static void test_housekeeping(void)
+{
+    NrdMountOptions options;
+    g_assert_cmpint(parse("data mnt -o idle_close_ms=1,retention_check_ms=60000,cold_retention_walk_ms=7,cache_bytes=1",
+                          &options, NULL),
+                    ==, 0);
+    g_assert_cmpint(options.idle_close_ms, ==, 1);
+    g_assert_cmpint(options.retention_check_ms, ==, 60000);
+    g_assert_cmpint(options.cold_retention_ms, ==, 7);
+    g_assert_cmpuint(options.cache_bytes, ==, 1);
+    nrd_mount_options_clear(&options);
+    g_assert_cmpint(parse("data mnt -o cold_retention_walk_ms=0", &options, NULL), ==, 0);
+    g_assert_cmpint(options.cold_retention_ms, ==, -1);
+    g_assert_cmpint(options.idle_close_ms, ==, 0);
+    nrd_mount_options_clear(&options);
+    g_assert_cmpint(parse("data mnt", &options, NULL), ==, 0);
+    g_assert_cmpint(options.cold_retention_ms, ==, 0);
+    nrd_mount_options_clear(&options);
+}
+
 static void test_refused(void)
 {
     static const char *const lines[] = {
@@ -77,6 +97,16 @@ static void test_refused(void)
         "data mnt -o umask=8",
         "data mnt -o umask=1000",
         "data mnt -o log_level=loud",
+        "data mnt -o idle_close_ms=0",
+        "data mnt -o idle_close_ms=-1",
+        "data mnt -o idle_close_ms=1s",
+        "data mnt -o idle_close_ms=31622400001",
+        "data mnt -o retention_check_ms=",
+        "data mnt -o retention_check_ms=0",
+        "data mnt -o cold_retention_walk_ms=-1",
+        "data mnt -o cache_bytes=0",
+        "data mnt -o cache_bytes=64M",
+        "data mnt -o cache_bytes=18446744073709551616",
     };
     for (size_t i = 0; i < G_N_ELEMENTS(lines); i++)
         assert_refused(lines[i]);
@@ -88,6 +118,7 @@ int main(int argc, char **argv)
     g_test_add_func("/options/plain", test_plain);
     g_test_add_func("/options/mount", test_mount_options);
     g_test_add_func("/options/read-only", test_read_only);
+    g_test_add_func("/options/housekeeping", test_housekeeping);
     g_test_add_func("/options/refused", test_refused);
     return g_test_run();
 }

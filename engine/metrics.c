@@ -1,0 +1,100 @@
+/* The counters of the process and a few gauges as Prometheus text (exposition format 0.0.4). What Narad counts keeps its
+ * name. */
+#include "engine/engine_private.h"
+
+#include "engine/log/frame_cache.h"
+
+typedef struct Row {
+    NrdCounter counter;
+    const char *name;
+    const char *labels; /* with their braces, or "" */
+    const char *help;   /* of the first row of a name; rows of one name stand together */
+} Row;
+
+#define STORAGE(kind) "{component=\"storage\",kind=\"" kind "\"}"
+#define REASON(reason) "{reason=\"" reason "\"}"
+
+static const Row rows[] = {
+    { NRD_COUNTER_FSYNC_POISONED, "narad_errors_total", STORAGE("fsync_poisoned"), "Errors, by what failed." },
+    { NRD_COUNTER_COMMIT_FAILED, "narad_errors_total", STORAGE("commit"), NULL },
+    { NRD_COUNTER_OPEN_FAILED, "narad_errors_total", STORAGE("open"), NULL },
+    { NRD_COUNTER_RETENTION_UNLINK, "narad_errors_total", STORAGE("retention_unlink"), NULL },
+    { NRD_COUNTER_PREALLOC_FAILED, "narad_errors_total", STORAGE("preallocation"), NULL },
+    { NRD_COUNTER_COMMITS, "narad_commits_total", "", "Commits that became durable and visible." },
+    { NRD_COUNTER_RECORDS, "narad_committed_records_total", "", "Records in them." },
+    { NRD_COUNTER_CORRUPT_FRAMES, "narad_corrupt_frames_total", "", "Damaged frames met, each counted once." },
+    { NRD_COUNTER_CORRUPT_SKIPPED, "narad_consumer_corrupt_skipped_total", "",
+      "Records that consumers passed over because they can never be read." },
+    { NRD_COUNTER_TORN_TAILS, "narad_torn_tails_total", "", "Torn tails cut at open." },
+    { NRD_COUNTER_LEASES_EXPIRED, "narad_leases_expired_total", "", "Leases that ended without an ack." },
+    { NRD_COUNTER_QUARANTINED, "narad_quarantined_total", "", "Folders of other incarnations set aside." },
+    { NRD_COUNTER_RECLAIMED, "narad_reclaimed_total", "", "Folders of deleted topics removed." },
+    { NRD_COUNTER_DELETED_BYTES + NRD_DELETE_AGE, "narad_retention_deleted_bytes_total", REASON("age"),
+      "Bytes of segments deleted." },
+    { NRD_COUNTER_DELETED_BYTES + NRD_DELETE_BYTES, "narad_retention_deleted_bytes_total", REASON("bytes"), NULL },
+    { NRD_COUNTER_DELETED_BYTES + NRD_DELETE_TRIM, "narad_retention_deleted_bytes_total", REASON("trim"), NULL },
+    { NRD_COUNTER_DELETED_RECORDS + NRD_DELETE_AGE, "narad_retention_deleted_messages_total", REASON("age"),
+      "Records in segments deleted." },
+    { NRD_COUNTER_DELETED_RECORDS + NRD_DELETE_BYTES, "narad_retention_deleted_messages_total", REASON("bytes"), NULL },
+    { NRD_COUNTER_DELETED_RECORDS + NRD_DELETE_TRIM, "narad_retention_deleted_messages_total", REASON("trim"), NULL },
+    { NRD_COUNTER_DELETED_SEGMENTS + NRD_DELETE_AGE, "narad_retention_deleted_segments_total", REASON("age"),
+      "Segments deleted." },
+    { NRD_COUNTER_DELETED_SEGMENTS + NRD_DELETE_BYTES, "narad_retention_deleted_segments_total", REASON("bytes"),
+      NULL },
+    { NRD_COUNTER_DELETED_SEGMENTS + NRD_DELETE_TRIM, "narad_retention_deleted_segments_total", REASON("trim"), NULL },
+    { NRD_COUNTER_REAPER_RESTARTS, "narad_reaper_restarts", "", "Loops of the housekeeping replaced because stuck." },
+    { NRD_COUNTER_COLD_SWEPT, "narad_cold_retention_swept_total", "", "Closed partitions opened for retention." },
+    { NRD_COUNTER_COLD_FAILED, "narad_cold_retention_panics_total", "",
+      "Closed partitions whose retention failed; each is left alone for 30 minutes." },
+    { NRD_COUNTER_OPENED, "narad_partitions_opened_total", "", "Partitions opened." },
+    { NRD_COUNTER_IDLE_CLOSED, "narad_partitions_idle_closed_total", "",
+      "Partitions closed because nobody used them." },
+    { NRD_COUNTER_ROLLED, "narad_segments_sealed_total", "", "Segments sealed." },
+    { NRD_COUNTER_INDEX_REBUILT, "narad_index_rebuilt_total", "", "Side indexes made again from their segments." },
+    { NRD_COUNTER_CACHE_HITS, "narad_frame_cache_hits_total", "", "Frames found in memory." },
+    { NRD_COUNTER_CACHE_MISSES, "narad_frame_cache_misses_total", "", "Frames read and decoded." },
+};
+
+static void append_head(GString *text, const char *name, const char *type, const char *help)
+{
+    g_string_append_printf(text, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void append_gauge(GString *text, const char *name, const char *help, uint64_t value)
+{
+    append_head(text, name, "gauge", help);
+    g_string_append_printf(text, "%s %" G_GUINT64_FORMAT "\n", name, value);
+}
+
+static void count_partitions(NrdEngine *engine, uint64_t *ret_n_topics, uint64_t *ret_n, uint64_t *ret_n_open)
+{
+    g_autoptr(GPtrArray) topics = nrd_engine_topics(engine);
+    uint64_t n = 0, n_open = 0;
+    for (guint i = 0; i < topics->len; i++) {
+        uint32_t n_partitions = nrd_topic_n_partitions(topics->pdata[i]);
+        n += n_partitions;
+        for (uint32_t number = 0; number < n_partitions; number++)
+            n_open += nrd_partition_is_open(nrd_topic_partition(topics->pdata[i], number));
+    }
+    *ret_n_topics = topics->len;
+    *ret_n = n;
+    *ret_n_open = n_open;
+}
+
+char *nrd_engine_metrics(NrdEngine *engine)
+{
+    GString *text = g_string_new(NULL);
+    uint64_t n_topics, n_partitions, n_open;
+    for (size_t i = 0; i < G_N_ELEMENTS(rows); i++) {
+        if (rows[i].help)
+            append_head(text, rows[i].name, "counter", rows[i].help);
+        g_string_append_printf(text, "%s%s %" G_GUINT64_FORMAT "\n", rows[i].name, rows[i].labels,
+                               nrd_counter_get(rows[i].counter));
+    }
+    count_partitions(engine, &n_topics, &n_partitions, &n_open);
+    append_gauge(text, "narad_topics", "Topics.", n_topics);
+    append_gauge(text, "narad_partitions", "Partitions.", n_partitions);
+    append_gauge(text, "narad_partitions_open", "Partitions whose files are open.", n_open);
+    append_gauge(text, "narad_frame_cache_bytes", "Bytes of decoded frames in memory.", nrd_frame_cache_size());
+    return g_string_free(text, FALSE);
+}

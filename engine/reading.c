@@ -1,0 +1,203 @@
+/* Reading a partition beside its consumers: as text, record by record, by time, and as segment files. Each reader pins its
+ * partition as long as it lives, and so the topic. */
+#include "engine/engine_private.h"
+
+#include <errno.h>
+
+/* A log that was closed answers only that; here it gets its name. */
+static int reading_error(NrdPartition *partition, int rc)
+{
+    return rc == -ESHUTDOWN ? nrd_partition_closed_error(partition) : rc;
+}
+
+static int begin(NrdPartition *partition)
+{
+    int rc = nrd_partition_pin(partition);
+    if (rc == 0)
+        nrd_topic_ref(partition->topic);
+    return rc;
+}
+
+static void end(NrdPartition *partition)
+{
+    NrdTopic *topic = partition->topic;
+    nrd_partition_unpin(partition);
+    nrd_topic_unref(topic);
+}
+
+/* ---- as text ---- */
+
+struct NrdReader {
+    NrdPartition *partition; /* pinned; holds a reference to its topic */
+    NrdText *text;
+};
+
+static int open_text(NrdPartition *partition, NrdFrom from, uint64_t offset, NrdText **ret_text)
+{
+    NrdLog *log = atomic_load(&partition->log);
+    switch (from) {
+    case NRD_FROM_END:
+        return nrd_text_open_from(log, nrd_log_hwm(log), ret_text);
+    case NRD_FROM_OFFSET:
+        return nrd_text_open_from(log, offset, ret_text);
+    default:
+        return nrd_text_open(log, ret_text);
+    }
+}
+
+int nrd_reader_open(NrdPartition *partition, NrdFrom from, uint64_t offset, NrdReader **ret_reader)
+{
+    NrdText *text = NULL;
+    int rc = begin(partition);
+    if (rc < 0)
+        return rc;
+    rc = reading_error(partition, open_text(partition, from, offset, &text));
+    if (rc < 0) {
+        end(partition);
+        return rc;
+    }
+    NrdReader *reader = g_new(NrdReader, 1);
+    *reader = (NrdReader){ partition, text };
+    *ret_reader = reader;
+    return 0;
+}
+
+uint64_t nrd_reader_size(NrdReader *reader)
+{
+    return nrd_text_size(reader->text);
+}
+
+int nrd_reader_read(NrdReader *reader, uint64_t pos, void *buf, size_t size, size_t *ret_size)
+{
+    int rc = nrd_partition_usable(reader->partition);
+    if (rc == 0)
+        rc = nrd_text_read(reader->text, pos, buf, size, ret_size);
+    return reading_error(reader->partition, rc);
+}
+
+void nrd_reader_close(NrdReader *reader)
+{
+    nrd_text_close(reader->text);
+    end(reader->partition);
+    g_free(reader);
+}
+
+/* ---- one record ---- */
+
+static int copy_record(const NrdRecordView *view, NrdRecord *ret_record)
+{
+    NrdRecord record = { .offset = view->offset, .timestamp_ms = view->commit_ms };
+    record.key = g_try_malloc(view->key_size + 1);
+    record.payload = g_try_malloc(view->payload_size + 1);
+    if (!record.key || !record.payload) {
+        nrd_record_clear(&record);
+        return -ENOMEM;
+    }
+    if (view->key_size > 0)
+        memcpy(record.key, view->key, view->key_size);
+    if (view->payload_size > 0)
+        memcpy(record.payload, view->payload, view->payload_size);
+    record.key_size = view->key_size;
+    record.payload_size = view->payload_size;
+    *ret_record = record;
+    return 0;
+}
+
+int nrd_partition_record(NrdPartition *partition, uint64_t offset, NrdRecord *ret_record)
+{
+    NrdRecordView view;
+    uint64_t next_offset;
+    int rc = nrd_partition_pin(partition);
+    if (rc < 0)
+        return rc;
+    NrdLogCursor *cursor = nrd_log_cursor_new(atomic_load(&partition->log));
+    rc = reading_error(partition, nrd_log_cursor_read(cursor, offset, &view, &next_offset));
+    if (rc == 0)
+        rc = copy_record(&view, ret_record);
+    nrd_log_cursor_free(cursor);
+    nrd_partition_unpin(partition);
+    return rc;
+}
+
+void nrd_record_clear(NrdRecord *record)
+{
+    g_clear_pointer(&record->key, g_free);
+    g_clear_pointer(&record->payload, g_free);
+}
+
+int nrd_partition_find_time(NrdPartition *partition, int64_t time_ms, uint64_t *ret_offset)
+{
+    int rc = nrd_partition_pin(partition);
+    if (rc < 0)
+        return rc;
+    rc = nrd_log_find_time(atomic_load(&partition->log), time_ms, ret_offset);
+    nrd_partition_unpin(partition);
+    return reading_error(partition, rc);
+}
+
+/* ---- as segment files ---- */
+
+static NrdSegmentView view_of(const NrdSegmentInfo *info)
+{
+    return (NrdSegmentView){ info->base, info->size_bytes, info->last_ms, info->sealed };
+}
+
+int nrd_partition_segments(NrdPartition *partition, GArray **ret_views)
+{
+    int rc = nrd_partition_pin(partition);
+    if (rc < 0)
+        return rc;
+    g_autoptr(GArray) infos = nrd_log_segment_infos(atomic_load(&partition->log));
+    nrd_partition_unpin(partition);
+    GArray *views = g_array_sized_new(FALSE, FALSE, sizeof(NrdSegmentView), infos->len);
+    for (guint i = 0; i < infos->len; i++) {
+        NrdSegmentView view = view_of(&g_array_index(infos, NrdSegmentInfo, i));
+        g_array_append_val(views, view);
+    }
+    *ret_views = views;
+    return 0;
+}
+
+struct NrdSegmentReader {
+    NrdPartition *partition; /* pinned; holds a reference to its topic */
+    NrdRaw *raw;
+};
+
+int nrd_segment_reader_open(NrdPartition *partition, uint64_t base, NrdSegmentReader **ret_reader)
+{
+    NrdRaw *raw = NULL;
+    int rc = begin(partition);
+    if (rc < 0)
+        return rc;
+    rc = reading_error(partition, nrd_raw_open(atomic_load(&partition->log), base, &raw));
+    if (rc < 0) {
+        end(partition);
+        return rc;
+    }
+    NrdSegmentReader *reader = g_new(NrdSegmentReader, 1);
+    *reader = (NrdSegmentReader){ partition, raw };
+    *ret_reader = reader;
+    return 0;
+}
+
+void nrd_segment_reader_view(NrdSegmentReader *reader, NrdSegmentView *ret_view)
+{
+    NrdSegmentInfo info;
+    nrd_raw_info(reader->raw, &info);
+    *ret_view = view_of(&info);
+}
+
+int nrd_segment_reader_read(NrdSegmentReader *reader, uint64_t pos, void *buf, size_t size, size_t *ret_size)
+{
+    int rc = nrd_partition_usable(reader->partition);
+    if (rc == 0)
+        rc = nrd_raw_read(reader->raw, pos, buf, size, ret_size);
+    return reading_error(reader->partition, rc);
+}
+
+void nrd_segment_reader_close(NrdSegmentReader *reader)
+{
+    nrd_raw_close(reader->raw);
+    end(reader->partition);
+    g_free(reader);
+}

@@ -1,0 +1,183 @@
+/* See defer.h. The requests of one topic have at most two of the pool's eight threads, and wait for them in the order
+ * they came: one topic whose disk is slow leaves room for the others. */
+#include "fs/defer.h"
+
+#include <errno.h>
+
+#define MAX_THREADS 8
+#define MAX_THREADS_OF_TOPIC 2
+
+/* A deferred request. */
+typedef struct Task {
+    NrdNode *node; /* referenced */
+    fuse_req_t req;
+    NrdDeferFn fn;
+    void *data;
+} Task;
+
+/* The requests of a topic; there while it has some. */
+typedef struct Lane {
+    NrdTopic *topic;
+    uint32_t n_running; /* given to the pool */
+    GQueue waiting;     /* Task */
+} Lane;
+
+struct NrdDefer {
+    GThreadPool *pool;
+    /* guarded by lock */
+    GMutex lock;
+    GCond idle;
+    GHashTable *lanes; /* topic -> Lane */
+    uint64_t n_pending;
+    bool finishing;
+};
+
+static Lane *lane_of_locked(NrdDefer *defer, NrdTopic *topic)
+{
+    Lane *lane = g_hash_table_lookup(defer->lanes, topic);
+    if (lane)
+        return lane;
+    lane = g_new0(Lane, 1);
+    lane->topic = topic;
+    g_queue_init(&lane->waiting);
+    g_hash_table_insert(defer->lanes, topic, lane);
+    return lane;
+}
+
+/* A task of the topic has ended: its place goes to the next one, which queues behind those of other topics. The task
+ * still holds its node, and with it the topic. */
+static void leave_lane_locked(NrdDefer *defer, NrdTopic *topic)
+{
+    Lane *lane = g_hash_table_lookup(defer->lanes, topic);
+    Task *next = g_queue_pop_head(&lane->waiting);
+    if (next)
+        g_thread_pool_push(defer->pool, next, NULL); /* queues when no thread can be started */
+    else if (--lane->n_running == 0)
+        g_hash_table_remove(defer->lanes, topic);
+}
+
+static void run(gpointer data, gpointer user_data)
+{
+    Task *task = data;
+    NrdDefer *defer = user_data;
+    g_mutex_lock(&defer->lock);
+    bool finishing = defer->finishing;
+    g_mutex_unlock(&defer->lock);
+    task->fn(task->node, task->req, task->data, finishing ? -ENODEV : 0);
+    g_mutex_lock(&defer->lock);
+    leave_lane_locked(defer, task->node->topic);
+    g_mutex_unlock(&defer->lock);
+    nrd_node_unref(task->node);
+    g_free(task);
+    g_mutex_lock(&defer->lock);
+    if (--defer->n_pending == 0)
+        g_cond_broadcast(&defer->idle);
+    g_mutex_unlock(&defer->lock);
+}
+
+NrdDefer *nrd_defer_new(void)
+{
+    NrdDefer *defer = g_new0(NrdDefer, 1);
+    g_mutex_init(&defer->lock);
+    g_cond_init(&defer->idle);
+    defer->lanes = g_hash_table_new_full(g_direct_hash, g_direct_equal, NULL, g_free);
+    defer->pool = g_thread_pool_new(run, defer, MAX_THREADS, FALSE, NULL);
+    return defer;
+}
+
+void nrd_defer_free(NrdDefer *defer)
+{
+    if (!defer)
+        return;
+    g_thread_pool_free(defer->pool, FALSE, TRUE);
+    g_hash_table_unref(defer->lanes);
+    g_cond_clear(&defer->idle);
+    g_mutex_clear(&defer->lock);
+    g_free(defer);
+}
+
+void nrd_defer(NrdNode *node, fuse_req_t req, NrdDeferFn fn, void *data)
+{
+    NrdDefer *defer = node->fs->defer;
+    Task *task = g_new(Task, 1);
+    *task = (Task){ node, req, fn, data };
+    nrd_node_ref(node);
+    g_mutex_lock(&defer->lock);
+    defer->n_pending++;
+    Lane *lane = lane_of_locked(defer, node->topic);
+    if (lane->n_running < MAX_THREADS_OF_TOPIC) {
+        lane->n_running++;
+        g_thread_pool_push(defer->pool, task, NULL);
+    } else {
+        g_queue_push_tail(&lane->waiting, task);
+    }
+    g_mutex_unlock(&defer->lock);
+}
+
+void nrd_defer_finish(NrdDefer *defer)
+{
+    g_mutex_lock(&defer->lock);
+    defer->finishing = true;
+    while (defer->n_pending > 0)
+        g_cond_wait(&defer->idle, &defer->lock);
+    g_mutex_unlock(&defer->lock);
+}
+
+/* ---- what waits ---- */
+
+/* The page of a topic tells of all its partitions. */
+static bool all_known(NrdTopic *topic)
+{
+    uint32_t n = nrd_topic_n_partitions(topic);
+    for (uint32_t i = 0; i < n; i++) {
+        NrdPartition *partition = nrd_topic_partition(topic, i);
+        if (partition && !nrd_partition_known(partition))
+            return false;
+    }
+    return true;
+}
+
+bool nrd_key_unknown(const NrdNodeKey *key)
+{
+    if (key->partition)
+        return !nrd_partition_known(key->partition);
+    return key->info->kind == NRD_KIND_TOPIC_STATUS && !all_known(key->topic);
+}
+
+bool nrd_node_unknown(const NrdNode *node)
+{
+    return nrd_key_unknown(&(NrdNodeKey){ .info = node->info, .topic = node->topic, .partition = node->partition });
+}
+
+bool nrd_node_waits(NrdNode *node)
+{
+    if (nrd_node_unknown(node))
+        return true;
+    if (!node->info->ops || !node->info->ops->visit)
+        return false;
+    g_mutex_lock(&node->lock);
+    bool told = node->seen.final || node->handles->len > 0;
+    g_mutex_unlock(&node->lock);
+    return !told;
+}
+
+void nrd_node_learn(NrdNode *node)
+{
+    if (node->partition)
+        nrd_partition_learn(node->partition);
+    if (node->info->kind != NRD_KIND_TOPIC_STATUS)
+        return;
+    uint32_t n = nrd_topic_n_partitions(node->topic);
+    for (uint32_t i = 0; i < n; i++) {
+        NrdPartition *partition = nrd_topic_partition(node->topic, i);
+        if (partition)
+            nrd_partition_learn(partition);
+    }
+}
+
+int nrd_node_visit(NrdNode *node)
+{
+    if (nrd_node_unknown(node))
+        nrd_node_learn(node);
+    return node->info->ops && node->info->ops->visit ? node->info->ops->visit(node) : 0;
+}

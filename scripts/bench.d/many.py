@@ -1,0 +1,119 @@
+"""Many partitions: how long a start takes, what a closed and an open one cost, and that idle ones cost nothing.
+
+The store is filled by copying the folder of one partition, made through the mount, into all of them: frames do not say
+whose they are. So all have sealed segments with their side indexes, as after a clean stop."""
+
+import os
+import time
+
+from common import KIB, TICK_MS, commit, median, produce, record
+
+PER_TOPIC = 10
+START_ROUNDS = 5
+
+
+def make_topics(bench, daemon, n_topics):
+    start = time.monotonic()
+    for n in range(n_topics):
+        daemon.topic(f"t{n}")
+    bench.row(f"making {n_topics} topics of {PER_TOPIC} partitions",
+              f"{(time.monotonic() - start) * 1000 / n_topics:.1f} ms each")
+
+
+def folders(daemon):
+    for topic in sorted(os.listdir(daemon.data + "/topics")):
+        for number in range(PER_TOPIC):
+            yield f"{daemon.data}/topics/{topic}/p{number:05d}"
+
+
+def template_files(bench, size):
+    """{name: bytes} of a partition with about size bytes in sealed segments and an empty active one."""
+    segment_bytes = max(64 * KIB, size // 4)
+    with bench.daemon("template") as daemon:
+        part = daemon.topic("t", segment_bytes=segment_bytes)
+        produce(part, *[record(4000) * 4] * (size // 16000))
+        fd = os.open(part + "/ctl", os.O_WRONLY)
+        os.write(fd, b"roll\n")
+        os.close(fd)
+        daemon.stop()
+        folder = f"{daemon.data}/topics/t/p00000"
+        found = {}
+        for name in os.listdir(folder):
+            with open(f"{folder}/{name}", "rb") as file:
+                found[name] = file.read()
+        return found
+
+
+def fill(daemon, files):
+    total = 0
+    for folder in folders(daemon):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        for name, data in files.items():
+            with open(f"{folder}/{name}", "wb") as file:
+                file.write(data)
+            total += len(data)
+    os.sync()
+    return total
+
+
+def start_ms(daemon):
+    """Median over several starts; the daemon runs afterwards."""
+    times = []
+    for _ in range(START_ROUNDS):
+        daemon.stop()
+        times.append(daemon.start() * 1000)
+    return median(times)
+
+
+def use(part):
+    """One commit, and one record consumed and settled."""
+    produce(part, b"one record\n")
+    fd = os.open(part + "/consume", os.O_RDONLY | os.O_NONBLOCK)
+    os.read(fd, 1 << 20)
+    os.fsync(fd)
+    os.close(fd)
+
+
+def memory_and_descriptors(bench, daemon, idle, n):
+    closed = daemon.rss_bytes()
+    each = (closed - idle["rss"]) / n / KIB
+    bench.row("  resident memory of a closed partition", f"{each:.2f} KiB", "<= 2 KiB", each <= 2)
+    start = time.monotonic()
+    for topic in sorted(os.listdir(daemon.mnt + "/topics")):
+        for number in range(PER_TOPIC):
+            use(f"{daemon.mnt}/topics/{topic}/p{number:05d}")
+    bench.row(f"produce + fsync, consume + fsync, on each of {n}",
+              f"{(time.monotonic() - start) * 1000 / n:.2f} ms each")
+    time.sleep(5)
+    each = (daemon.rss_bytes() - closed) / n / KIB
+    bench.row("  resident memory that the first use adds, later at rest", f"{each:.1f} KiB", "<= 32 KiB", each <= 32)
+    limit = n + 64 + idle["descriptors"]
+    count = daemon.n_descriptors()
+    bench.row("  descriptors", f"{count}", f"<= {limit}", count <= limit)
+
+
+def idle_cpu(bench, daemon, n, seconds):
+    before = daemon.ticks()
+    time.sleep(seconds)
+    used_ms = (daemon.ticks() - before) * TICK_MS
+    bench.row(f"CPU of {n} open, idle partitions over {seconds} s", f"{used_ms:.0f} ms", f"<= {TICK_MS:.0f} ms",
+              used_ms <= TICK_MS)
+
+
+def measure(bench):
+    n_topics = bench.pick(100, 1000)
+    n = n_topics * PER_TOPIC
+    with bench.daemon("idle") as daemon:
+        idle = {"rss": daemon.rss_bytes(), "descriptors": daemon.n_descriptors()}
+    files = template_files(bench, bench.pick(200, 200, 2000) * 1000)
+    with bench.daemon("many", f"partitions={PER_TOPIC}") as daemon:
+        make_topics(bench, daemon, n_topics)
+        empty = start_ms(daemon)
+        daemon.stop()
+        total = fill(daemon, files)
+        full = start_ms(daemon)
+        bench.row(f"exec to ready, {n} empty partitions", f"{empty:.0f} ms")
+        bench.row(f"exec to ready, the same with {total / 1e9:.1f} GB in them", f"{full:.0f} ms")
+        bench.ratio("ratio", full / empty, 1.5)
+        memory_and_descriptors(bench, daemon, idle, n)
+        idle_cpu(bench, daemon, n, bench.pick(5, 20))

@@ -1,0 +1,232 @@
+/* Retention as the engine runs it: the sweep of open partitions, the walk over closed ones, bounds that change, failing
+ * removals, the clock. */
+#include "tests/unit/engine/fixture.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/diag.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LIMIT_MS 20000
+
+static const NrdEngineOptions sweeps = { .retention_check_ms = 50 };
+static const NrdEngineOptions walks = { .retention_check_ms = 3600000, .idle_close_ms = 50, .cold_retention_ms = 50 };
+static const NrdEngineOptions no_walks = { .retention_check_ms = 3600000,
+                                           .idle_close_ms = 50,
+                                           .cold_retention_ms = -1 };
+static const NrdEngineOptions kicks = { .retention_check_ms = 3600000 };
+
+static void configure(Fixture *f, const char *lines)
+{
+    g_assert_cmpint(nrd_topic_config_write(f->topic, lines, strlen(lines)), ==, 0);
+}
+
+/* A record of 40 KiB, so that two of them fill a segment of the smallest size. */
+static void produce_large(NrdPartition *partition, char first)
+{
+    g_autofree char *payload = g_strnfill(40 * 1024, first);
+    produce(partition, payload);
+}
+
+static void fill_segments(Fixture *f, int n)
+{
+    configure(f, "segment_bytes=65536\n");
+    for (int i = 0; i < 2 * n; i++)
+        produce_large(f->partition, (char)('a' + i % 26));
+}
+
+static uint64_t oldest(NrdPartition *partition)
+{
+    NrdPartitionInfo info;
+    nrd_partition_info(partition, &info);
+    uint64_t offset = info.oldest_offset;
+    nrd_partition_info_clear(&info);
+    return offset;
+}
+
+static bool oldest_reaches(NrdPartition *partition, uint64_t offset)
+{
+    for (int64_t end = nrd_clock_mono_ms() + LIMIT_MS; nrd_clock_mono_ms() < end; g_usleep(5000)) {
+        if (oldest(partition) >= offset)
+            return true;
+    }
+    return false;
+}
+
+static bool files_reach(Fixture *f, unsigned n)
+{
+    for (int64_t end = nrd_clock_mono_ms() + LIMIT_MS; nrd_clock_mono_ms() < end; g_usleep(5000)) {
+        if (count_files(f, ".log") == n)
+            return true;
+    }
+    return false;
+}
+
+static int64_t passed_ms;
+
+/* Lets time pass, for the wall clock and for everything that waits. */
+static void pass_time(int64_t ms)
+{
+    passed_ms += ms;
+    nrd_clock_shift_mono_ms(ms);
+    nrd_clock_shift_wall_ms(ms);
+}
+
+/* The next test's new folder must not look as if it had been left alone for hours. */
+static void tear_down(Fixture *f, gconstpointer data)
+{
+    fixture_tear_down(f, data);
+    pass_time(-passed_ms);
+}
+
+static void test_age(Fixture *f, gconstpointer data)
+{
+    uint64_t bytes = nrd_counter_get(NRD_COUNTER_DELETED_BYTES);
+    uint64_t records = nrd_counter_get(NRD_COUNTER_DELETED_RECORDS);
+    fill_segments(f, 3);
+    configure(f, "retention_ms=60000\n");
+    g_usleep(300 * 1000);
+    g_assert_cmpuint(oldest(f->partition), ==, 0);
+    pass_time(61000);
+    /* everything has expired, the active segment too: it is sealed and goes in the same sweep */
+    g_assert_true(oldest_reaches(f->partition, 6));
+    g_assert_true(files_reach(f, 1));
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_DELETED_BYTES) - bytes, >=, 6 * 40 * 1024);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_DELETED_RECORDS) - records, ==, 6);
+    produce(f->partition, "next");
+    assert_log(f->partition, "next\n");
+    Got got;
+    take(f->partition, &got, 0);
+    g_assert_cmpuint(got.offset, ==, 6);
+}
+
+static void test_bytes(Fixture *f, gconstpointer data)
+{
+    configure(f, "segment_bytes=65536\n");
+    configure(f, "retention_bytes=200000\n");
+    for (int i = 0; i < 20; i++)
+        produce_large(f->partition, 'x'); /* no sweep is due: each commit that passes the bound asks for one */
+    NrdPartitionInfo info = { 0 };
+    for (int64_t end = nrd_clock_mono_ms() + LIMIT_MS; nrd_clock_mono_ms() < end; g_usleep(5000)) {
+        nrd_partition_info_clear(&info);
+        nrd_partition_info(f->partition, &info);
+        if (info.size_bytes <= 200000)
+            break;
+    }
+    g_assert_cmpuint(info.size_bytes, <=, 200000);
+    g_assert_cmpuint(info.oldest_offset, >, 0);
+    g_assert_cmpuint(info.hwm, ==, 20);
+    nrd_partition_info_clear(&info);
+}
+
+/* A bound that is changed holds for what is open, at once. */
+static void test_live_change(Fixture *f, gconstpointer data)
+{
+    configure(f, "retention_ms=0\n");
+    fill_segments(f, 2);
+    pass_time(3600 * 1000);
+    g_usleep(200 * 1000);
+    g_assert_cmpuint(oldest(f->partition), ==, 0);
+    configure(f, "retention_ms=1000\n");
+    g_assert_true(oldest_reaches(f->partition, 4));
+}
+
+static void test_failing_unlink(Fixture *f, gconstpointer data)
+{
+    uint64_t failed = nrd_counter_get(NRD_COUNTER_RETENTION_UNLINK);
+    configure(f, "retention_ms=60000\n");
+    fill_segments(f, 2);
+    unsigned n_files = count_files(f, ".log");
+    atomic_store(&fail_unlink, 1);
+    pass_time(61000);
+    g_assert_true(oldest_reaches(f->partition, 4));
+    for (int64_t end = nrd_clock_mono_ms() + LIMIT_MS;
+         nrd_counter_get(NRD_COUNTER_RETENTION_UNLINK) < failed + 2 && nrd_clock_mono_ms() < end;)
+        g_usleep(5000);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_RETENTION_UNLINK), >=, failed + 2); /* tried again */
+    g_assert_cmpuint(count_files(f, ".log"), >=, n_files);
+    atomic_store(&fail_unlink, 0);
+    g_assert_true(files_reach(f, 1));
+}
+
+/* A closed partition is opened for what has expired in it, and closed again. */
+static void test_walk(Fixture *f, gconstpointer data)
+{
+    uint64_t swept = nrd_counter_get(NRD_COUNTER_COLD_SWEPT);
+    configure(f, "retention_ms=60000\n");
+    fill_segments(f, 2);
+    nrd_partition_unpin(f->partition);
+    for (int64_t end = nrd_clock_mono_ms() + LIMIT_MS;
+         nrd_partition_is_open(f->partition) && nrd_clock_mono_ms() < end;)
+        g_usleep(5000);
+    g_assert_false(nrd_partition_is_open(f->partition));
+    g_usleep(300 * 1000);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_COLD_SWEPT), ==, swept); /* nothing was due */
+    pass_time(61000);
+    g_assert_true(oldest_reaches(f->partition, 4));
+    g_assert_true(files_reach(f, 1));
+    for (int64_t end = nrd_clock_mono_ms() + LIMIT_MS;
+         nrd_counter_get(NRD_COUNTER_COLD_SWEPT) == swept && nrd_clock_mono_ms() < end;)
+        g_usleep(5000);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_COLD_SWEPT), ==, swept + 1);
+    g_assert_false(nrd_partition_is_open(f->partition));
+    g_assert_cmpint(nrd_partition_pin(f->partition), ==, 0);
+    assert_log(f->partition, "");
+}
+
+/* Without the walk a log stays open while retention has something to delete in it. */
+static void test_no_walk_no_close(Fixture *f, gconstpointer data)
+{
+    fill_segments(f, 2);
+    configure(f, "retention_ms=60000\n");
+    g_usleep(100 * 1000);
+    pass_time(61000);
+    nrd_partition_unpin(f->partition);
+    g_usleep(500 * 1000);
+    g_assert_true(nrd_partition_is_open(f->partition));
+    configure(f, "retention_ms=0\n");
+    for (int64_t end = nrd_clock_mono_ms() + LIMIT_MS;
+         nrd_partition_is_open(f->partition) && nrd_clock_mono_ms() < end;)
+        g_usleep(5000);
+    g_assert_false(nrd_partition_is_open(f->partition));
+    g_assert_cmpint(nrd_partition_pin(f->partition), ==, 0);
+}
+
+/* The clock is set ten years ahead: nothing is deleted for it, until it has stood so for an hour. */
+static void test_clock_jumps_ahead(Fixture *f, gconstpointer data)
+{
+    const int64_t ten_years_ms = (int64_t)3652 * 24 * 3600 * 1000;
+    configure(f, "retention_ms=60000\n");
+    fill_segments(f, 2);
+    nrd_clock_shift_wall_ms(ten_years_ms);
+    g_usleep(400 * 1000);
+    g_assert_cmpuint(oldest(f->partition), ==, 0);
+    nrd_clock_shift_wall_ms(-ten_years_ms);
+    g_usleep(200 * 1000);
+    g_assert_cmpuint(oldest(f->partition), ==, 0);
+    nrd_clock_shift_wall_ms(ten_years_ms);
+    g_usleep(200 * 1000);
+    g_assert_cmpuint(oldest(f->partition), ==, 0);
+    pass_time(30 * 1000);
+    g_usleep(200 * 1000);
+    g_assert_cmpuint(oldest(f->partition), ==, 0);
+    pass_time(3600 * 1000);
+    g_assert_true(oldest_reaches(f->partition, 4));
+    nrd_clock_shift_wall_ms(-ten_years_ms);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+#define ADD(name, options, test) g_test_add("/retention/" name, Fixture, &options, fixture_set_up, test, tear_down)
+    ADD("age", sweeps, test_age);
+    ADD("bytes", kicks, test_bytes);
+    ADD("live-change", kicks, test_live_change);
+    ADD("failing-unlink", sweeps, test_failing_unlink);
+    ADD("walk", walks, test_walk);
+    ADD("no-walk-no-close", no_walks, test_no_walk_no_close);
+    ADD("clock-jumps-ahead", sweeps, test_clock_jumps_ahead);
+    return g_test_run();
+}
