@@ -4,9 +4,9 @@
  * in the cache, but for the plain frames of a backlog that is read in order: those are served out of the window they
  * were read into, since a copy costs more than reading them again does, and a long backlog would push out of the cache
  * what others read at the tail. (Measured, frames of ten 100-byte records, per record: 45 ns so, 150 ns through a cache
- * smaller than the backlog.) One that fails the check is read once more; if it still fails, its segment is scanned anew, which turns
- * damage into a gap of the index or finds that there is none (a read that failed by itself). So a gap is only ever what
- * a scan, reading the file again, found to be one.
+ * smaller than the backlog.) One that fails the check is read once more; if it still fails, its segment is scanned
+ * anew, which turns damage into a gap of the index or finds that there is none (a read that failed by itself). So a gap
+ * is only ever what a scan, reading the file again, found to be one.
  *
  * A cursor keeps the frame it is in, where the next one begins, and while it reads a backlog a window of the file. At
  * the tail it gives the window back, and the frame when it is asked for something else. */
@@ -106,11 +106,14 @@ static void first_record(NrdLogCursor *cursor)
     cursor->record_pos = 0;
 }
 
-/* Begins with a frame whose payload was set. */
+/* Begins with a frame whose payload was set. Records beyond the segment's end belong to the next one, whatever a foreign
+ * or misnamed file holds there. */
 static void begin_frame(NrdLogCursor *cursor, uint64_t offset, uint32_t n_records, uint64_t end_pos)
 {
+    uint64_t end_offset = nrd_segment_end(cursor->segment).offset;
+
     cursor->offset = offset;
-    cursor->n_records = n_records;
+    cursor->n_records = (uint32_t)MIN((uint64_t)n_records, end_offset > offset ? end_offset - offset : 0);
     cursor->next_offset = offset + n_records;
     cursor->next_pos = end_pos;
     first_record(cursor);

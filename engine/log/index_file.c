@@ -193,8 +193,13 @@ int nrd_index_file_remove(const NrdIndexFileId *id)
     const char *slash = strrchr(id->path, '/');
     g_autofree char *dir = g_strndup(id->path, (gsize)(slash - id->path));
     int dir_fd = -1;
+    struct stat st;
 
     int r = nrd_io_open_dir(id->root_fd, dir, &dir_fd);
+    if (r == 0)
+        r = nrd_io->fstatat(dir_fd, slash + 1, &st);
+    if (r == 0 && !S_ISREG(st.st_mode))
+        r = -EINVAL; /* a link or whatever somebody put there is not ours to remove */
     if (r == 0)
         r = nrd_io->unlink(dir_fd, slash + 1, false);
     nrd_io_close(&dir_fd);

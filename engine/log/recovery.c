@@ -194,7 +194,13 @@ static int settle_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
     return nrd_log_adopt_active(log, active, fd, index, size_bytes, hwm);
 }
 
-static int recover_active(NrdLog *log, NrdSegment *active, const NrdHwm *file)
+/* Whole frames, but none that begins where the name says: another segment's file, or a name that somebody changed. As a
+ * torn tail they would be cut; they may be the only copy. */
+static const char misnamed[] =
+    "it holds frames of other offsets than its name says; give it its name back or move it away";
+
+/* *ret_what: the failure in words, when errno has none. */
+static int recover_active(NrdLog *log, NrdSegment *active, const NrdHwm *file, const char **ret_what)
 {
     NrdScanWant want = { -1, nrd_segment_base(active), nrd_segment_size_bytes(active), UINT64_MAX };
     NrdScanTail tail;
@@ -215,8 +221,13 @@ static int recover_active(NrdLog *log, NrdSegment *active, const NrdHwm *file)
         if (r == 0)
             r = nrd_scan_segment(&want, &index, &tail);
     }
-    if (r == 0)
+    if (r == 0 && tail.misnamed) {
+        nrd_index_free(index);
+        *ret_what = misnamed;
+        r = -EIO;
+    } else if (r == 0) {
         r = settle_active(log, active, want.fd, index, &tail, file);
+    }
     nrd_segment_unpin(active);
     return r;
 }
@@ -245,10 +256,11 @@ int nrd_log_recover(NrdLog *log)
         nrd_segment_open_sealed(segments->pdata[i], nrd_segment_base(segments->pdata[i + 1]));
     if (r == 0 && segments->len > 0) {
         NrdSegment *active = segments->pdata[segments->len - 1];
-        r = recover_active(log, active, &file);
+        const char *what = NULL;
+        r = recover_active(log, active, &file, &what);
         if (r < 0) {
             char *path = nrd_segment_path(active);
-            r = complain(log, strrchr(path, '/') + 1, r, NULL);
+            r = complain(log, strrchr(path, '/') + 1, r, what);
             g_free(path);
         }
         nrd_store(&log->oldest, nrd_segment_base(segments->pdata[0]));

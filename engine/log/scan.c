@@ -28,6 +28,7 @@ typedef struct Scan {
     uint64_t crc_budget;
     bool seen_zstd;
     bool seen_frame;
+    bool foreign_first;  /* the first frame is whole, and another offset's */
     uint64_t max_n_lost; /* by the damage looked at last */
 } Scan;
 
@@ -371,6 +372,7 @@ static int step(Scan *s, bool *ret_done)
     }
     if (r != -EBADMSG)
         return r;
+    s->foreign_first |= end->pos == 0 && s->reader.fault == NRD_FRAME_WRONG_OFFSET;
     if (s->reader.fault == NRD_FRAME_BAD_RECORDS)
         resync = (Resync){ true, s->reader.end_pos, end->offset + s->reader.header.n_records };
     else
@@ -398,6 +400,7 @@ int nrd_scan_segment(const NrdScanWant *want, NrdIndex **ret_index, NrdScanTail 
         nrd_index_add_gap(s.index, want->size_bytes, want->end_offset);
     } else if (r == 0 && done) {
         tail.torn = true;
+        tail.misnamed = s.foreign_first && s.index->end.pos == 0;
         tail.only_zeros = s.zero_pos <= s.index->end.pos;
         tail.max_n_lost = MAX(s.max_n_lost, explainable(lost_bytes, s.seen_zstd));
     }

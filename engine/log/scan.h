@@ -30,6 +30,7 @@ typedef struct NrdScanWant {
 typedef struct NrdScanTail {
     bool torn;           /* there are bytes behind it that are no frame */
     bool only_zeros;     /* and all of them are zero */
+    bool misnamed;       /* the file begins with a whole frame of another offset, and holds none of its own */
     uint64_t max_n_lost; /* at most so many records can have stood there */
 } NrdScanTail;
 
