@@ -1,4 +1,5 @@
-"""Seeking in `log`: a read at a random position costs the same with 1 segment and with 100 of that size."""
+"""Seeking in `log`: a read at a random position costs the same with 1 segment and with 100: of that size each, which also
+is a hundred times the data, for every cache; and of that size together, which leaves the number of segments alone."""
 
 import os
 import random
@@ -41,10 +42,13 @@ def measure(bench):
     rng = random.Random(1)
     segment_bytes = bench.pick(256 * KIB, MIB)
     with bench.daemon("seek") as daemon:
-        paths = [fill(daemon, f"s{n}", segment_bytes, n) for n in (1, 100)]
+        paths = [fill(daemon, "small", segment_bytes, 1), fill(daemon, "hundred", segment_bytes, 100),
+                 fill(daemon, "large", segment_bytes * 100, 1)]
         rounds = [[seek_us(path, rng, bench.pick(500, 2000)) for path in paths] for _ in range(5)]
-        one, hundred = (median(column) for column in zip(*rounds))
-    size = f"{segment_bytes // KIB} KiB"
-    bench.row(f"read of {READ_BYTES} bytes at a random place of log, 1 segment of {size}", f"{one:.1f} us")
-    bench.row(f"the same with 100 segments of {size}", f"{hundred:.1f} us")
-    bench.ratio("ratio", hundred / one, 1.5)
+        small, hundred, large = (median(column) for column in zip(*rounds))
+    size = segment_bytes / MIB
+    bench.row(f"read of {READ_BYTES} bytes at a random place, 1 segment of {size:g} MiB", f"{small:.1f} us")
+    bench.row(f"the same with 1 segment of {size * 100:g} MiB", f"{large:.1f} us")
+    bench.row(f"the same with 100 segments of {size:g} MiB", f"{hundred:.1f} us")
+    bench.ratio("ratio to 1 segment of that size", hundred / small, 1.5)
+    bench.ratio("ratio to 1 segment with as much in it", hundred / large, 1.5)
