@@ -39,6 +39,26 @@ static bool visit(const NrdFrameReader *reader, uint64_t text_pos, void *data)
     return false;
 }
 
+/* Keeps the file of a segment of the list; false when the segment has left the log, and its file perhaps the disk. */
+static bool hold(NrdLog *log, NrdSegment *segment)
+{
+    g_mutex_lock(&log->lock);
+    bool there = nrd_segment_base(segment) >= nrd_load(&log->oldest);
+    if (there)
+        nrd_segment_hold(segment);
+    g_mutex_unlock(&log->lock);
+    return there;
+}
+
+static int learn_end(NrdLog *log, NrdSegment *segment)
+{
+    if (!hold(log, segment))
+        return 0;
+    int r = nrd_segment_learn_end(segment);
+    nrd_segment_release(segment);
+    return r;
+}
+
 /* A segment whose end an open could not learn would hide from the search. */
 static int learn_all(NrdLog *log, NrdSegmentList *list)
 {
@@ -50,7 +70,7 @@ static int learn_all(NrdLog *log, NrdSegmentList *list)
     if (complete)
         return 0;
     for (guint i = 0; r == 0 && i < list->n; i++)
-        r = nrd_segment_learn_end(list->items[i]);
+        r = learn_end(log, list->items[i]);
     return r;
 }
 
@@ -73,24 +93,31 @@ static guint find_segment(NrdLog *log, NrdSegmentList *list, guint from, int64_t
     return reached ? low : list->n;
 }
 
+static int search_in(NrdSegment *segment, Sought *sought, bool *ret_found)
+{
+    NrdWalk walk = { .segment = segment, .by_time = true, .time_ms = sought->time_ms, .visit = visit, .data = sought };
+
+    sought->end_offset = nrd_segment_end(segment).offset;
+    return nrd_walk(&walk, ret_found);
+}
+
 static int search(NrdLog *log, NrdSegmentList *list, Sought *sought, bool *ret_found)
 {
-    guint i = 0;
     bool found = false;
     int r = 0;
 
-    while (r == 0 && !found && i < list->n) {
+    /* should the records that promised it be lost, or the segment be gone, a later one is the first */
+    for (guint i = 0; r == 0 && !found && i < list->n; i++) {
         i = find_segment(log, list, i, sought->time_ms);
         if (i == list->n)
             break;
-        sought->end_offset = nrd_segment_end(list->items[i]).offset;
-        NrdWalk walk = {
-            .segment = list->items[i], .by_time = true, .time_ms = sought->time_ms, .visit = visit, .data = sought
-        };
-        r = nrd_walk(&walk, &found);
-        i++; /* should the records that promised it be lost, a later one is the first */
+        if (!hold(log, list->items[i]))
+            continue;
+        r = search_in(list->items[i], sought, &found);
+        nrd_segment_release(list->items[i]);
     }
-    *ret_found = found;
+    if (r == 0)
+        *ret_found = found;
     return r;
 }
 

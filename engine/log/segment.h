@@ -54,7 +54,7 @@ void nrd_segment_unpin(NrdSegment *segment);
 void nrd_segment_drop_fd(NrdSegment *segment);
 
 /* A hold is a reader's claim on the file: while there is one, a segment that retention has taken out of the log keeps
- * its name and its bytes. Any thread; memory only. */
+ * its name and its bytes, and so do all later ones, since files go in order. Any thread; memory only. */
 void nrd_segment_hold(NrdSegment *segment);
 void nrd_segment_release(NrdSegment *segment);
 bool nrd_segment_is_held(NrdSegment *segment);

@@ -370,6 +370,7 @@ int nrd_segment_repair(NrdSegment *segment, uint64_t seen_version)
 
 void nrd_segment_seal(NrdSegment *segment, uint64_t end_offset)
 {
+    nrd_hot_pin(segment);              /* before it counts as sealed: a reader that is done lets sealed ones go cold */
     g_mutex_lock(&segment->load_lock); /* no repair replaces the index meanwhile */
     g_mutex_lock(&segment->lock);
     g_assert(segment->index != NULL && segment->index->end.offset == end_offset);
@@ -378,7 +379,6 @@ void nrd_segment_seal(NrdSegment *segment, uint64_t end_offset)
     uint64_t size_bytes = segment->size_bytes;
     g_mutex_unlock(&segment->lock);
     /* sealed: the index does not change, and under load_lock and a pin it does not go */
-    nrd_hot_pin(segment);
     write_index_file(segment, index, size_bytes, NRD_INDEX_OF_SEALED);
     g_mutex_unlock(&segment->load_lock);
     nrd_hot_unpin(segment);

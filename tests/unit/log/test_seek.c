@@ -271,6 +271,100 @@ static void test_sums(void)
     fixture_tear_down(&f);
 }
 
+/* Texts that begin anywhere and read to the end, beside a committer that rolls and trims and a thread that removes. */
+typedef struct Race {
+    NrdLog *log;
+    gint stop;
+    gint n_texts; /* read to their end */
+} Race;
+
+#define LINE_BYTES 9 /* "%08u\n" */
+
+/* Reads a text from its beginning to its end as it is by then. */
+static void read_lines(NrdText *text, uint64_t from)
+{
+    char buf[LINE_BYTES * 100], want[24];
+    size_t n = 1;
+    for (uint64_t pos = 0; n > 0; pos += n) {
+        g_assert_cmpint(nrd_text_read(text, pos, buf, sizeof buf, &n), ==, 0);
+        g_assert_cmpuint(n % LINE_BYTES, ==, 0);
+        for (size_t i = 0; i < n; i += LINE_BYTES) {
+            g_snprintf(want, sizeof want, "%08u\n", (unsigned)(from + (pos + i) / LINE_BYTES));
+            g_assert_cmpmem(buf + i, LINE_BYTES, want, LINE_BYTES);
+        }
+    }
+    g_assert_cmpuint(nrd_text_size(text) % LINE_BYTES, ==, 0);
+}
+
+static gpointer race_reader(gpointer data)
+{
+    Race *race = data;
+    while (!g_atomic_int_get(&race->stop)) {
+        uint64_t oldest = nrd_log_oldest(race->log), hwm = nrd_log_hwm(race->log), offset;
+        uint64_t from = oldest + (hwm - oldest) / 3;
+        NrdText *text;
+        int r = nrd_text_open_from(race->log, from, &text);
+        if (r == -ENOENT)
+            continue; /* trimmed meanwhile */
+        g_assert_cmpint(r, ==, 0);
+        read_lines(text, from);
+        g_assert_cmpint(nrd_log_find_time(race->log, 1, &offset), ==, 0);
+        g_assert_cmpuint(offset, >=, oldest);
+        nrd_text_close(text);
+        g_atomic_int_inc(&race->n_texts);
+    }
+    return NULL;
+}
+
+static gpointer race_remover(gpointer data)
+{
+    Race *race = data;
+    while (!g_atomic_int_get(&race->stop)) {
+        uint64_t n;
+        g_assert_cmpint(nrd_log_remove_detached(race->log, &n), ==, 0);
+        g_usleep(200);
+    }
+    return NULL;
+}
+
+static void commit_lines(Fixture *f, unsigned first, unsigned n)
+{
+    NrdRecordBatch *batch = nrd_record_batch_new();
+    uint64_t offset = 0;
+    for (unsigned i = first; i < first + n; i++) {
+        char text[24];
+        int size = g_snprintf(text, sizeof text, "%08u", i);
+        nrd_record_batch_add(batch, NULL, 0, text, (size_t)size);
+    }
+    g_assert_cmpint(nrd_log_commit(f->log, &batch, 1, &offset), ==, 0);
+    g_assert_cmpuint(offset, ==, first);
+    nrd_record_batch_free(batch);
+}
+
+static void test_race(void)
+{
+    Fixture f;
+    GThread *threads[4];
+    uint64_t n;
+    fixture_set_up(&f);
+    nrd_io = &nrd_io_real; /* the fault table counts without locks */
+    f.options.settings.segment_bytes = 3000;
+    fixture_open(&f);
+    Race race = { .log = f.log };
+    for (int i = 0; i < 4; i++)
+        threads[i] = g_thread_new("race", i < 3 ? race_reader : race_remover, &race);
+    for (unsigned i = 0; i < 400 || g_atomic_int_get(&race.n_texts) < 50; i++) {
+        commit_lines(&f, i * 20, 20);
+        if (i % 10 == 9 && i > 60)
+            g_assert_cmpint(nrd_log_trim(f.log, i * 20 - 1000, &n), ==, 0);
+    }
+    g_atomic_int_set(&race.stop, 1);
+    for (int i = 0; i < 4; i++)
+        g_thread_join(threads[i]);
+    g_assert_cmpuint(n_left(&f), ==, 0);
+    fixture_tear_down(&f);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -281,5 +375,6 @@ int main(int argc, char **argv)
     g_test_add_func("/log/seek/retention", test_retention);
     g_test_add_func("/log/seek/raw-retention", test_raw_beside_retention);
     g_test_add_func("/log/seek/sums", test_sums);
+    g_test_add_func("/log/seek/race", test_race);
     return g_test_run();
 }
