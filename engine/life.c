@@ -282,7 +282,8 @@ static NrdPicture *take_picture(NrdPartition *partition)
 
 /* ---- closing ---- */
 
-/* A lease lives in memory only; a poisoned log is reopened by hand, never in passing. */
+/* A lease lives in memory only; a poisoned log is reopened by hand, never in passing; what retention could not remove yet
+ * would be part of the log again. */
 static bool may_close_locked(NrdPartition *partition, int64_t idle_ms)
 {
     if (partition->state != NRD_PARTITION_OPEN || partition->n_pins > 0 || atomic_load(&partition->closed) ||
@@ -291,7 +292,8 @@ static bool may_close_locked(NrdPartition *partition, int64_t idle_ms)
     pthread_mutex_lock(&partition->queue_lock);
     bool leased = nrd_queue_in_flight(partition->queue) > 0;
     pthread_mutex_unlock(&partition->queue_lock);
-    return !leased && nrd_log_check(atomic_load(&partition->log)) == 0;
+    NrdLog *log = atomic_load(&partition->log);
+    return !leased && nrd_log_check(log) == 0 && !nrd_log_has_detached(log);
 }
 
 /* With the committer role. A frontier that cannot be written keeps the partition open. */

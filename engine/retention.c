@@ -169,10 +169,12 @@ static NrdRetention cold_bounds(NrdPartition *partition, int64_t now_ms)
     return retention;
 }
 
+/* One that could not be opened counts: it is tried again, at the walk's pace. */
 static bool is_closed(NrdPartition *partition)
 {
     pthread_mutex_lock(&partition->state_lock);
-    bool closed = partition->state == NRD_PARTITION_CLOSED && !atomic_load(&partition->closed);
+    NrdPartitionState state = partition->state;
+    bool closed = (state == NRD_PARTITION_CLOSED || state == NRD_PARTITION_FAULT) && !atomic_load(&partition->closed);
     pthread_mutex_unlock(&partition->state_lock);
     return closed;
 }

@@ -75,11 +75,20 @@ static void fill_time(NrdNode *node, struct stat *st)
     st->st_atim = st->st_ctim = st->st_mtim;
 }
 
+/* Two, and one for each folder that is listed in it: find and others go by that. */
+static nlink_t count_links_by_kind(NrdKind parent)
+{
+    nlink_t n = 2;
+    for (NrdKind kind = NRD_KIND_ROOT + 1; kind < NRD_N_KINDS; kind++) {
+        const NrdKindInfo *info = nrd_kind_info(kind);
+        n += info->parent == parent && info->listed && info->name && S_ISDIR(info->mode);
+    }
+    return n;
+}
+
 static nlink_t count_links(const NrdNode *node)
 {
     switch (node->info->kind) {
-    case NRD_KIND_ROOT:
-        return 3;
     case NRD_KIND_TOPICS: {
         GPtrArray *names = nrd_engine_topic_names(node->fs->engine);
         nlink_t n = 2 + names->len;
@@ -89,7 +98,7 @@ static nlink_t count_links(const NrdNode *node)
     case NRD_KIND_TOPIC:
         return 2 + nrd_topic_n_partitions(node->topic);
     default:
-        return S_ISDIR(node->info->mode) ? 2 : 1;
+        return S_ISDIR(node->info->mode) ? count_links_by_kind(node->info->kind) : 1;
     }
 }
 

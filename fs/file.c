@@ -53,10 +53,11 @@ static void open_later(NrdNode *node, fuse_req_t req, void *data, int error)
     g_free(opening);
 }
 
-/* Whether the partition has to be opened or looked at first. */
+/* Whether the partition has to be looked at or opened first; what is visited is read from the log as well. */
 static bool open_waits(const NrdNode *node)
 {
-    return nrd_node_unknown(node) || (node->info->pins && !nrd_partition_is_open(node->partition));
+    bool needs_log = node->info->pins || node->info->ops->visit;
+    return nrd_node_unknown(node) || (needs_log && !nrd_partition_is_open(node->partition));
 }
 
 void nrd_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

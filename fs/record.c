@@ -29,7 +29,7 @@ static int record_open(NrdHandle *handle)
     return 0;
 }
 
-/* The record of an open handle never changes: no lock. */
+/* The record of an open handle never changes: no lock. The reader may close the file before the reply's call is over. */
 static void record_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags)
 {
     const NrdRecord *record = handle->state;
@@ -37,7 +37,9 @@ static void record_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t of
         nrd_reply_empty(req);
         return;
     }
+    nrd_handle_ref(handle);
     fuse_reply_buf(req, (const char *)record->payload + off, MIN(size, record->payload_size - (size_t)off));
+    nrd_handle_unref(handle);
 }
 
 static void record_destroy(NrdHandle *handle)

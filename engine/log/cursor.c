@@ -1,7 +1,10 @@
 /* Reading records by offset; see log.h.
  *
- * Frames come from the cache or from the disk; one that is read from the disk is checked in full, decoded and kept in
- * the cache. One that fails the check is read once more; if it still fails, its segment is scanned anew, which turns
+ * Frames come from the cache or from the disk; one that is read from the disk is checked in full and decoded. It is kept
+ * in the cache, but for the plain frames of a backlog that is read in order: those are served out of the window they
+ * were read into, since a copy costs more than reading them again does, and a long backlog would push out of the cache
+ * what others read at the tail. (Measured, frames of ten 100-byte records, per record: 45 ns so, 150 ns through a cache
+ * smaller than the backlog.) One that fails the check is read once more; if it still fails, its segment is scanned anew, which turns
  * damage into a gap of the index or finds that there is none (a read that failed by itself). So a gap is only ever what
  * a scan, reading the file again, found to be one.
  *
@@ -29,7 +32,7 @@ struct NrdLogCursor {
     uint64_t next_offset; /* UINT64_MAX: no frame was read in this segment */
 
     /* the frame, when there is one */
-    const uint8_t *payload; /* NULL: none; lies in frame or, when that is NULL, in reader (too long for the cache) */
+    const uint8_t *payload; /* NULL: none; lies in frame or, when that is NULL, in reader */
     size_t payload_size;
     uint64_t offset;
     uint32_t n_records;
@@ -140,11 +143,18 @@ static NrdFrameData *copy_loaded(const NrdFrameReader *reader)
     return frame;
 }
 
-/* Takes the frame that reader has loaded, by way of the cache. */
-static void take_loaded(NrdLogCursor *cursor)
+/* Whether a frame that was read in order is worth keeping: it was decompressed, or it is the last one. */
+static bool is_worth_keeping(const NrdLogCursor *cursor)
+{
+    const NrdFrameHeader *h = &cursor->reader.header;
+    return h->flags != 0 || h->offset + h->n_records >= nrd_load(&cursor->log->hwm);
+}
+
+/* Takes the frame that reader has loaded; keep: by way of the cache. */
+static void take_loaded(NrdLogCursor *cursor, bool keep)
 {
     const NrdFrameReader *reader = &cursor->reader;
-    NrdFrameData *frame = copy_loaded(reader);
+    NrdFrameData *frame = keep ? copy_loaded(reader) : NULL;
 
     nrd_counter_add(NRD_COUNTER_CACHE_MISSES, 1);
     if (frame != NULL) {
@@ -222,7 +232,7 @@ static bool read_next(NrdLogCursor *cursor, uint64_t offset, uint64_t limit_pos)
     if (r < 0)
         nrd_frame_reader_forget(&cursor->reader);
     else
-        take_loaded(cursor);
+        take_loaded(cursor, is_worth_keeping(cursor));
     return r == 0;
 }
 
@@ -260,7 +270,7 @@ static int walk_to(NrdLogCursor *cursor, int fd, const NrdIndexPlace *place, uin
         uint64_t n = frame != NULL ? frame->n_records : cursor->reader.header.n_records;
         if (offset - want.offset < n) {
             if (!take_cached(cursor, frame))
-                take_loaded(cursor);
+                take_loaded(cursor, true);
             nrd_frame_cache_note(cursor->segment, offset, want.pos, want.offset);
             return 0;
         }

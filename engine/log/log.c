@@ -202,7 +202,7 @@ void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats)
         const NrdSegmentSums *sums = nrd_segment_list_sums_locked(log->list, nrd_load(&log->home.text_version));
         NrdSegment *active = nrd_segment_list_last(log->list);
         stats.size_bytes = sums->size_bytes + nrd_segment_size_bytes(active);
-        stats.text_bytes = sums->text_bytes + nrd_log_visible_text_locked(log, active);
+        stats.text_bytes = sums->text_start[log->list->n - 1] + nrd_log_visible_text_locked(log, active);
         stats.oldest_last_ms = nrd_segment_last_ms(log->list->items[0]);
     }
     g_mutex_unlock(&log->lock);

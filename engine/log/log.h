@@ -132,6 +132,9 @@ int nrd_log_expire(NrdLog *log, const NrdRetention *retention, uint64_t *ret_n_d
  * the rest up. */
 int nrd_log_remove_detached(NrdLog *log, uint64_t *ret_n_left) NRD_MUST_CHECK;
 
+/* Whether files of detached segments are still there. Memory only, any thread. */
+bool nrd_log_has_detached(NrdLog *log);
+
 void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats); /* never blocks on the disk */
 char *nrd_log_poison_reason(NrdLog *log);                /* one sentence or NULL; g_free */
 uint64_t nrd_log_hwm(NrdLog *log);                       /* atomic load */
@@ -152,7 +155,8 @@ int nrd_log_cursor_read(NrdLogCursor *cursor, uint64_t offset, NrdRecordView *re
 
 /* The text of the log (`log`): every committed payload followed by a newline, from the oldest record retained when the
  * text was opened. Positions are stable while it is open, whatever retention does; it grows with the high watermark.
- * Any thread; reads of one text are serialised inside. */
+ * Any thread; reads of one text are serialised inside. A text that was read to its end keeps no memory and no
+ * descriptor. */
 int nrd_text_open(NrdLog *log, NrdText **ret_text) NRD_MUST_CHECK;
 
 /* The same, from the record at `offset` on (the next one that can be read, when it is lost); position 0 is its first
@@ -163,7 +167,8 @@ void nrd_text_close(NrdText *text);    /* takes NULL */
 uint64_t nrd_text_size(NrdText *text); /* bytes readable now; never blocks on the disk */
 
 /* Copies up to size bytes at pos; *ret_size is 0 at the end. Damaged frames are passed over, counted and logged.
- * Costs O(log segments + log index + one gap) to seek. Errors: -EIO, -ESHUTDOWN. */
+ * Costs O(log segments + log index + one gap) to seek. Errors: -ENOENT when retention has taken the position away and
+ * the reader was well past it (a megabyte, or half a minute without a read); -EIO, -ESHUTDOWN. */
 int nrd_text_read(NrdText *text, uint64_t pos, void *buf, size_t size, size_t *ret_size) NRD_MUST_CHECK;
 
 /* The first offset whose commit time is at or after time_ms (Unix milliseconds): the oldest when all are, the high

@@ -48,6 +48,7 @@ struct NrdLog {
     /* guarded by remove_lock */
     NrdSegment *remove_failed; /* borrowed from detached: its failure was logged */
     bool dir_unsynced;         /* names were removed since the folder was synced */
+    bool dir_failed;           /* the folder could not be opened or synced, which was told */
 };
 
 static inline uint64_t nrd_load(const uint64_t *value)

@@ -1,11 +1,120 @@
-/* What a log left when it was closed; see log.h. */
-#include "engine/log/log.h"
+/* What a log left when it was closed cleanly; see log.h.
+ *
+ * Known when, and only when, an open would find the same without reading a frame:
+ *   hwm holds a boundary; every sealed segment has a side file that fits its size and its successor's base; the newest
+ *   one has the side file that a close leaves, which fits its size and ends at the boundary. So nothing was written
+ *   since the close, and nothing is hidden.
+ *   Or the newest segment is empty: then the boundary is its base, whatever a file says that is not above it.
+ *   Or there is no segment.
+ * Everything else is left to an open. */
+#include "engine/log/log_private.h"
+
+#include "engine/log/index_file.h"
+#include "engine/log/segment_files.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+/* A folder that is being looked at. */
+typedef struct Peek {
+    int root_fd;
+    const char *dir;
+    NrdHwm hwm;
+    GArray *files; /* NrdSegmentFile, in order of base */
+    NrdLogStats stats;
+} Peek;
+
+/* The sums of the segment of files[i] that ends before end_offset; -ENOENT when only an open can tell. */
+static int read_end(const Peek *peek, guint i, NrdIndexFileKind kind, uint64_t end_offset, NrdIndexEnd *ret_end)
+{
+    const NrdSegmentFile *file = &g_array_index(peek->files, NrdSegmentFile, i);
+    g_autofree char *path = g_strdup_printf("%s/%020" PRIu64 ".index", peek->dir, file->base);
+    NrdIndexFileId id = { .root_fd = peek->root_fd,
+                          .path = path,
+                          .base = file->base,
+                          .end_offset = end_offset,
+                          .size_bytes = file->size_bytes,
+                          .kind = kind };
+    return nrd_index_file_read_end(&id, ret_end);
+}
+
+static void add(Peek *peek, guint i, const NrdIndexEnd *end)
+{
+    const NrdSegmentFile *file = &g_array_index(peek->files, NrdSegmentFile, i);
+    NrdLogStats *stats = &peek->stats;
+
+    stats->n_segments++;
+    stats->size_bytes += file->size_bytes;
+    stats->text_bytes += end->text_bytes;
+    stats->last_commit_ms = MAX(stats->last_commit_ms, end->commit_ms);
+    if (i > 0)
+        return;
+    stats->oldest_offset = file->base;
+    stats->oldest_last_ms = end->commit_ms;
+    if (end->commit_ms == 0 && file->size_bytes > 0)
+        stats->oldest_last_ms = file->mtime_ms;
+}
+
+/* The newest segment. -ENOENT as above. */
+static int look_at_active(Peek *peek, guint i)
+{
+    const NrdSegmentFile *file = &g_array_index(peek->files, NrdSegmentFile, i);
+    NrdIndexEnd end = { .offset = file->base };
+
+    if (file->size_bytes == 0) {
+        if (peek->hwm.clean && peek->hwm.value > file->base)
+            return -ENOENT; /* records are lost: an open says so */
+    } else {
+        if (!peek->hwm.clean || peek->hwm.value < file->base)
+            return -ENOENT;
+        int r = read_end(peek, i, NRD_INDEX_AT_CLOSE, peek->hwm.value, &end);
+        if (r < 0)
+            return r;
+    }
+    add(peek, i, &end);
+    peek->stats.hwm = peek->stats.next_offset = end.offset;
+    return 0;
+}
+
+static int look_at_segments(Peek *peek)
+{
+    guint n = peek->files->len;
+
+    if (n == 0)
+        return peek->hwm.clean && peek->hwm.value > 0 ? -ENOENT : 0;
+    for (guint i = 0; i + 1 < n; i++) {
+        NrdIndexEnd end;
+        uint64_t next = g_array_index(peek->files, NrdSegmentFile, i + 1).base;
+        int r = read_end(peek, i, NRD_INDEX_OF_SEALED, next, &end);
+        if (r < 0)
+            return r;
+        add(peek, i, &end);
+    }
+    return look_at_active(peek, n - 1);
+}
 
 int nrd_log_peek(int root_fd, const char *dir, NrdLogStats *ret_stats, bool *ret_known)
 {
-    (void)root_fd;
-    (void)dir;
-    (void)ret_stats;
-    *ret_known = false;
+    Peek peek = { .root_fd = root_fd, .dir = dir };
+    g_autofree char *hwm_path = g_strdup_printf("%s/hwm", dir);
+    bool whole = true;
+
+    peek.files = g_array_new(FALSE, FALSE, sizeof(NrdSegmentFile));
+    int r = nrd_segment_files_list(root_fd, dir, peek.files, &whole);
+    if (r == -ENOENT) { /* no folder: nothing */
+        r = 0;
+    } else if (r == 0) {
+        r = nrd_hwm_read(root_fd, hwm_path, &peek.hwm);
+        if (r == -ELOOP || r == -EINVAL || r == -ENXIO)
+            r = -ENOENT; /* something else of that name */
+        if (r == 0)
+            r = whole ? look_at_segments(&peek) : -ENOENT;
+    }
+    g_array_unref(peek.files);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    *ret_known = r == 0;
+    if (r == 0)
+        *ret_stats = peek.stats;
     return 0;
 }

@@ -22,12 +22,11 @@
 #include "engine/io/io.h"
 #include "engine/log/scan.h"
 #include "engine/log/segment_age.h"
+#include "engine/log/segment_files.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-
-#define NAME_DIGITS 20
 
 static int complain(NrdLog *log, const char *name, int error, const char *what)
 {
@@ -36,29 +35,12 @@ static int complain(NrdLog *log, const char *name, int error, const char *what)
     return error == -ENOMEM ? -ENOMEM : -EIO;
 }
 
-/* Whether name is 20 digits and ".log"; *ret_base saturates at UINT64_MAX. */
-static bool parse_name(const char *name, uint64_t *ret_base)
-{
-    uint64_t base = 0;
-
-    if (strlen(name) != NAME_DIGITS + 4 || strcmp(name + NAME_DIGITS, ".log") != 0)
-        return false;
-    for (int i = 0; i < NAME_DIGITS; i++) {
-        if (!g_ascii_isdigit(name[i]))
-            return false;
-        unsigned digit = (unsigned)(name[i] - '0');
-        base = base > (UINT64_MAX - digit) / 10 ? UINT64_MAX : base * 10 + digit;
-    }
-    *ret_base = base;
-    return true;
-}
-
 static int add_segment(NrdLog *log, int dir_fd, const char *name, GPtrArray *segments)
 {
     struct stat st;
     uint64_t base;
 
-    if (!parse_name(name, &base))
+    if (!nrd_segment_parse_name(name, &base))
         return 0; /* not ours: left alone */
     if (base >= INT64_MAX)
         return complain(log, name, -EIO, "its base offset leaves no room for records");

@@ -158,13 +158,12 @@ int nrd_log_expire(NrdLog *log, const NrdRetention *retention, uint64_t *ret_n_d
 
 /* ---- removing files ---- */
 
-/* Counted each time, one line for each segment. */
-static void report(NrdLog *log, NrdSegment *segment, const char *path, int error)
+/* Counted each time; told: there was a line about it. */
+static void report(NrdLog *log, bool told, const char *path, int error)
 {
     nrd_counter_add(NRD_COUNTER_RETENTION_UNLINK, 1);
-    if (segment != NULL && segment == log->remove_failed)
+    if (told)
         return;
-    log->remove_failed = segment;
     nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, NRD_NO_OFFSET),
              "cannot remove %s: %s; trying again later", path, g_strerror(-error));
 }
@@ -174,8 +173,10 @@ static int remove_name(NrdLog *log, int dir_fd, NrdSegment *segment, char *path)
     int r = nrd_io->unlink(dir_fd, strrchr(path, '/') + 1, false);
     if (r == -ENOENT)
         r = 0; /* removed by an attempt before */
-    if (r < 0)
-        report(log, segment, path, r);
+    if (r < 0) {
+        report(log, segment == log->remove_failed, path, r);
+        log->remove_failed = segment;
+    }
     g_free(path);
     return r;
 }
@@ -227,7 +228,22 @@ static int remove_in(NrdLog *log, int dir_fd, unsigned max_n, bool may_be_closed
     return r;
 }
 
-/* The same with the folder opened and synced around it; remove_lock is held. */
+/* Makes removals durable; those that an earlier call could not, too. */
+static int sync_folder(NrdLog *log, int dir_fd)
+{
+    if (!log->dir_unsynced)
+        return 0;
+    /* A crash before this is over may bring files back: whole sealed segments, a suffix wherever a journal keeps the
+     * removals in order. They are expired again. */
+    int r = nrd_io->fsync(dir_fd);
+    if (r < 0)
+        report(log, log->dir_failed, log->home.dir, r);
+    log->dir_failed = r < 0;
+    log->dir_unsynced = r < 0;
+    return r;
+}
+
+/* The same with the folder opened before and synced after; remove_lock is held. */
 static int remove_files(NrdLog *log, unsigned max_n, bool may_be_closed)
 {
     int dir_fd = -1;
@@ -235,17 +251,13 @@ static int remove_files(NrdLog *log, unsigned max_n, bool may_be_closed)
     if (next_removable(log) == NULL && !log->dir_unsynced)
         return 0;
     int r = nrd_io_open_dir(log->home.root_fd, log->home.dir, &dir_fd);
-    if (r == 0)
-        r = remove_in(log, dir_fd, max_n, may_be_closed);
-    else
-        report(log, next_removable(log), log->home.dir, r);
-    /* A crash before this is over may bring files back: whole sealed segments, a suffix wherever a journal keeps the
-     * removals in order. They are expired again. */
-    int sync = dir_fd >= 0 && log->dir_unsynced ? nrd_io->fsync(dir_fd) : 0;
-    if (sync < 0)
-        report(log, NULL, log->home.dir, sync);
-    else if (dir_fd >= 0)
-        log->dir_unsynced = false;
+    if (r < 0) {
+        report(log, log->dir_failed, log->home.dir, r);
+        log->dir_failed = true;
+        return r;
+    }
+    r = remove_in(log, dir_fd, max_n, may_be_closed);
+    int sync = sync_folder(log, dir_fd);
     nrd_io_close(&dir_fd);
     return r < 0 ? r : sync;
 }
@@ -275,4 +287,12 @@ void nrd_log_remove_at_close(NrdLog *log)
     if (!log->home.read_only && !nrd_log_is_poisoned(log))
         (void)remove_files(log, MAX_AT_CLOSE, true); /* it was reported; the next open finds what stays */
     g_mutex_unlock(&log->remove_lock);
+}
+
+bool nrd_log_has_detached(NrdLog *log)
+{
+    g_mutex_lock(&log->lock);
+    bool has = !g_queue_is_empty(&log->detached);
+    g_mutex_unlock(&log->lock);
+    return has;
 }

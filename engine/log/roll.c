@@ -65,11 +65,12 @@ static int start_segment(NrdLog *log, NrdSegment *old)
     NrdSegment *segment = nrd_segment_new(&log->home, base, 0);
     char *path = nrd_segment_path(segment);
 
+    if (old != NULL)
+        nrd_zero_ahead_cut(log, old); /* before the folder's sync, which on a journal takes it along */
     int r = create_file(log, path);
     if (r == 0) {
         nrd_segment_set_index(segment, nrd_index_new(base), 0);
         if (old != NULL) {
-            nrd_zero_ahead_cut(log, old);
             nrd_segment_seal(old, base);
             nrd_counter_add(NRD_COUNTER_ROLLED, 1);
         }

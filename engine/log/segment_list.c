@@ -29,6 +29,7 @@ void nrd_segment_list_unref(NrdSegmentList *list)
         return;
     for (guint i = 0; i < list->n; i++)
         nrd_segment_unref(list->items[i]);
+    g_free(list->sums.text_start);
     g_free(list->sums.greatest_ms);
     g_free(list);
 }
@@ -48,7 +49,7 @@ NrdSegmentList *nrd_segment_list_drop(const NrdSegmentList *list, guint n_gone)
     return nrd_segment_list_new(list->items + n_gone, list->n - n_gone);
 }
 
-NrdSegment *nrd_segment_list_find(const NrdSegmentList *list, uint64_t offset)
+guint nrd_segment_list_count(const NrdSegmentList *list, uint64_t offset)
 {
     guint low = 0, high = list->n;
 
@@ -59,24 +60,34 @@ NrdSegment *nrd_segment_list_find(const NrdSegmentList *list, uint64_t offset)
         else
             high = mid;
     }
-    return low > 0 ? list->items[low - 1] : NULL;
+    return low;
+}
+
+NrdSegment *nrd_segment_list_find(const NrdSegmentList *list, uint64_t offset)
+{
+    guint n = nrd_segment_list_count(list, offset);
+    return n > 0 ? list->items[n - 1] : NULL;
 }
 
 static void sum_up(NrdSegmentList *list)
 {
     NrdSegmentSums *sums = &list->sums;
+    uint64_t text_bytes = 0;
     int64_t greatest = 0;
 
-    sums->size_bytes = sums->text_bytes = 0;
+    sums->size_bytes = 0;
     sums->complete = true;
     for (guint i = 0; i + 1 < list->n; i++) {
         NrdIndexEnd end = nrd_segment_end(list->items[i]);
         sums->size_bytes += nrd_segment_size_bytes(list->items[i]);
-        sums->text_bytes += end.text_bytes;
+        sums->text_start[i] = text_bytes;
+        text_bytes += end.text_bytes;
         sums->complete &= nrd_segment_end_is_known(list->items[i]);
         greatest = MAX(greatest, end.commit_ms);
         sums->greatest_ms[i] = greatest;
     }
+    if (list->n > 0)
+        sums->text_start[list->n - 1] = text_bytes;
 }
 
 const NrdSegmentSums *nrd_segment_list_sums_locked(NrdSegmentList *list, uint64_t text_version)
@@ -85,8 +96,10 @@ const NrdSegmentSums *nrd_segment_list_sums_locked(NrdSegmentList *list, uint64_
 
     if (sums->known && sums->version == text_version)
         return sums;
-    if (sums->greatest_ms == NULL && list->n > 1)
-        sums->greatest_ms = g_new(int64_t, list->n - 1);
+    if (sums->text_start == NULL) {
+        sums->text_start = g_new(uint64_t, list->n);
+        sums->greatest_ms = g_new(int64_t, list->n);
+    }
     sum_up(list);
     sums->version = text_version; /* read before the segments were: a change since then has another one */
     sums->known = true;

@@ -10,8 +10,8 @@ typedef struct NrdSegmentSums {
     bool known;
     uint64_t version; /* of the home's text, when they were worked out */
     uint64_t size_bytes;
-    uint64_t text_bytes;
     bool complete;        /* the end of every segment is known */
+    uint64_t *text_start; /* for each segment, and the last: bytes of text in those before it */
     int64_t *greatest_ms; /* for each segment: greatest commit time in it and in those before it */
 } NrdSegmentSums;
 
@@ -32,6 +32,9 @@ NrdSegmentList *nrd_segment_list_append(const NrdSegmentList *list, NrdSegment *
 
 /* A new list without the first n_gone segments. */
 NrdSegmentList *nrd_segment_list_drop(const NrdSegmentList *list, guint n_gone);
+
+/* Number of segments whose base is at most offset. */
+guint nrd_segment_list_count(const NrdSegmentList *list, uint64_t offset);
 
 /* The last segment whose base is at most offset; NULL when there is none. Borrowed from the list. */
 NrdSegment *nrd_segment_list_find(const NrdSegmentList *list, uint64_t offset);

@@ -30,7 +30,10 @@ static void text_free(NrdText *text)
 {
     nrd_frame_reader_clear(&text->reader);
     nrd_segment_unref(text->segment);
-    nrd_text_release_parts(text);
+    if (text->list != NULL)
+        nrd_text_end_span(text);
+    else
+        g_array_unref(text->parts);
     g_mutex_clear(&text->lock);
     g_mutex_clear(&text->io_lock);
     g_free(text);
@@ -44,7 +47,7 @@ static void begin_locked(NrdText *text)
 
     text->from_start = first == NULL || nrd_segment_base(first) == text->from;
     text->start_version = UINT64_MAX;
-    nrd_text_extend_locked(text, first != NULL ? nrd_segment_base(first) : text->from);
+    nrd_text_begin_span_locked(text);
     log->texts = g_list_prepend(log->texts, text);
 }
 

@@ -10,9 +10,9 @@
 #include "engine/log/frame_reader.h"
 #include "engine/log/log_private.h"
 
-/* A segment, and where its text begins in the span. */
+/* A segment that has left the log, and where its text begins in the span. */
 typedef struct NrdTextPart {
-    NrdSegment *segment; /* a reference and a hold */
+    NrdSegment *segment; /* a reference */
     uint64_t start;
 } NrdTextPart;
 
@@ -23,14 +23,19 @@ struct NrdText {
 
     GMutex lock;
     /* guarded by lock */
-    GArray *parts;     /* NrdTextPart, in order: grows at the end, and loses at its front what is done with */
-    guint n_summed;    /* so many parts have their start */
-    uint64_t version;  /* of the home's text, when they were summed up */
-    bool dropped;      /* the first part is not the one the text began in any more */
-    uint64_t skip;     /* bytes of the first segment's text before the record `from` */
-    uint64_t read_pos; /* in the span: behind what was read last */
-    int64_t read_ms;   /* monotonic time of that */
-    uint64_t passed;   /* in the span: what lies before will not be asked for again */
+    NrdSegmentList *list; /* a reference: the log's, when it was looked at last */
+    guint first;          /* in list: the first segment of the span that is in the log */
+    GArray *parts;        /* NrdTextPart: those that have left it since the text was opened, in order */
+    NrdSegment *held;     /* the first segment of the span, a reference and a hold; NULL when there is none */
+    uint64_t start;       /* where held's text begins in the span: bytes that were given up */
+    uint64_t list_start;  /* where that of list's segments begins */
+    bool summed;          /* list_start and the parts' starts are right, for */
+    uint64_t version;     /* of the home's text */
+    bool dropped;         /* held is not the segment that the text began in any more */
+    uint64_t skip;        /* bytes of the first segment's text before the record `from` */
+    uint64_t read_pos;    /* in the span: behind what was read last */
+    int64_t read_ms;      /* monotonic time of that */
+    uint64_t passed;      /* in the span: what lies before will not be asked for again */
 
     GMutex io_lock;
     /* guarded by io_lock: where reading in order goes on */
@@ -60,12 +65,12 @@ typedef struct NrdTextFound {
 /* text_span.c. Any thread; memory only. */
 NrdTextFound nrd_text_find(NrdText *text, uint64_t pos);
 
-/* Takes the segments of the log that are new, none below base. log->lock and text->lock are held. */
-void nrd_text_extend_locked(NrdText *text, uint64_t base);
+/* Begins the span with the segment that holds text->from. log->lock is held. */
+void nrd_text_begin_span_locked(NrdText *text);
+void nrd_text_end_span(NrdText *text);
 
 /* The text has been read up to pos: gives up detached segments that lie well before. */
 void nrd_text_passed(NrdText *text, uint64_t pos);
-void nrd_text_release_parts(NrdText *text);
 
 /* text_start.c: looks up how much of the first segment's text to skip, when that is not known or may have changed.
  * io_lock is held. -EIO, -ENOMEM; may block. */

@@ -54,8 +54,8 @@ static NrdSegment *first_segment(NrdText *text)
     NrdSegment *first = NULL;
 
     g_mutex_lock(&text->lock);
-    if (!text->dropped && text->parts->len > 0)
-        first = nrd_segment_ref(g_array_index(text->parts, NrdTextPart, 0).segment);
+    if (!text->dropped && text->held != NULL)
+        first = nrd_segment_ref(text->held);
     g_mutex_unlock(&text->lock);
     return first;
 }

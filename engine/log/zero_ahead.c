@@ -3,7 +3,7 @@
 
 #include "engine/io/io.h"
 
-/* With more commits than this in flight appends are faster (see the figures). */
+/* With more commits than this in flight zeros bring nothing (see the figures). */
 #define MAX_IN_FLIGHT 32
 /* A commit longer than this part of a chunk appends. */
 #define LARGE_PART 4

@@ -216,6 +216,7 @@ def main():
     tally.one("floors: the checker's self-test", *run(["scripts/check-floors", "--self-test"]))
     tally.one("floors", *run(["scripts/check-floors"]))
     tally.one("format", *run(["scripts/check-format"]))
+    tally.one("conformance", *run(["scripts/check-conformance"]))
     names = ["gcc"] if options.quick else ["gcc", "clang", "sanitizers"]
     built = [name for name in names if build(tally, name)]
     tested = [name for name in built if name != "clang"]

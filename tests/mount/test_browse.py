@@ -74,6 +74,16 @@ def test_an_empty_partition(m):
     assert sum(os.stat(f"{part}/segments/{name}").st_size for name in os.listdir(part + "/segments")) == 0
 
 
+def test_folders_count_their_folders(m):
+    """find leaves out looking for folders where the count of links says that there are none."""
+    part = m.make("t", partitions=2)
+    for folder, _, _ in os.walk(m.mnt):
+        inside = [entry for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+        assert os.stat(folder).st_nlink == 2 + len(inside), folder
+    found = shell(f"find {part} -type d -printf '%P\\n' | sort").stdout.decode().split()
+    assert found == sorted(BROWSE)
+
+
 # -- from
 
 
@@ -715,7 +725,8 @@ def slow_partition(m):
     try:
         yield fault
     finally:
-        fault.stop()
+        if fault.process.poll() is None:
+            fault.stop()
 
 
 def quick(call, *arguments):
@@ -754,14 +765,35 @@ def test_a_slow_partition_stops_nobody_else(m):
 @pytest.mark.limit(120)
 def test_a_stop_answers_what_waits(m):
     part = m.part("t")
-    with slow_partition(m):
+    with slow_partition(m) as fault:
         work = [Background(os.stat, part)] + [Background(read_file, part + "/records/0") for _ in range(5)]
         time.sleep(0.3)
         assert work[0].running()
         m.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert work[0].running() and m.process.poll() is None
+        fault.stop()
         for one in work:
             one.join(60)
         assert m.wait_exit(60) == 0
+    m.gone()
+    m.start()
+    assert read_file(part + "/records/0") == b"slow"
+
+
+@pytest.mark.limit(120)
+def test_a_cut_connection_ends_what_waits(m):
+    part = m.part("t")
+    with slow_partition(m) as fault:
+        work = [Background(os.stat, part)] + [Background(read_file, part + "/records/0") for _ in range(3)]
+        time.sleep(0.3)
+        device = os.minor(os.stat(m.mnt).st_dev)
+        with open(f"/sys/fs/fuse/connections/{device}/abort", "w", encoding="ascii") as file:
+            file.write("1")
+        for one in work:
+            one.join(20)
+        fault.stop()
+        m.wait_exit(10)
     m.gone()
     m.start()
     assert read_file(part + "/records/0") == b"slow"

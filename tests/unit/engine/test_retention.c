@@ -6,6 +6,7 @@
 #include "engine/base/diag.h"
 
 #include <errno.h>
+#include <glib/gstdio.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -176,6 +177,69 @@ static void test_walk(Fixture *f, gconstpointer data)
     assert_log(f->partition, "");
 }
 
+static void wait_until_closed(Fixture *f)
+{
+    for (int64_t end = nrd_clock_mono_ms() + LIMIT_MS;
+         nrd_partition_is_open(f->partition) && nrd_clock_mono_ms() < end;)
+        g_usleep(5000);
+    g_assert_false(nrd_partition_is_open(f->partition));
+    g_usleep(50 * 1000); /* its files too */
+}
+
+static void wait_for_count(NrdCounter counter, uint64_t value)
+{
+    for (int64_t end = nrd_clock_mono_ms() + LIMIT_MS; nrd_counter_get(counter) < value && nrd_clock_mono_ms() < end;)
+        g_usleep(5000);
+    g_assert_cmpuint(nrd_counter_get(counter), ==, value);
+}
+
+/* What fails in a walk is left alone for half an hour; a folder that is gone is not made again. */
+static void test_walk_fails(Fixture *f, gconstpointer data)
+{
+    uint64_t failed = nrd_counter_get(NRD_COUNTER_COLD_FAILED);
+    g_autofree char *gone = g_strconcat(f->path, "/topics/t/p00002", NULL);
+    g_autofree char *segment = g_strconcat(f->path, "/topics/t/p00000/00000000000000000000.log", NULL);
+    g_autofree char *aside = g_strconcat(f->path, "/aside", NULL);
+    configure(f, "retention_ms=60000\npartitions=3\n");
+    fill_segments(f, 2);
+    g_assert_cmpint(g_rmdir(gone), ==, 0); /* never used: there is nothing in it */
+    nrd_partition_unpin(f->partition);
+    wait_until_closed(f);
+    g_assert_cmpint(g_rename(segment, aside), ==, 0);
+    g_assert_cmpint(g_mkdir(segment, 0700), ==, 0);
+    pass_time(61000);
+    wait_for_count(NRD_COUNTER_COLD_FAILED, failed + 1);
+    g_usleep(300 * 1000);
+    wait_for_count(NRD_COUNTER_COLD_FAILED, failed + 1);
+    g_assert_false(g_file_test(gone, G_FILE_TEST_EXISTS));
+    g_assert_cmpint(g_rmdir(segment), ==, 0);
+    g_assert_cmpint(g_rename(aside, segment), ==, 0);
+    pass_time(31 * 60 * 1000);
+    g_assert_true(files_reach(f, 1));
+    wait_for_count(NRD_COUNTER_COLD_FAILED, failed + 1);
+    g_assert_cmpint(nrd_partition_pin(f->partition), ==, 0);
+}
+
+/* Files that could not be removed would be part of the log again after a close: it stays open for another try. */
+static void test_leftovers_keep_it_open(Fixture *f, gconstpointer data)
+{
+    configure(f, "retention_ms=60000\n");
+    fill_segments(f, 2);
+    nrd_partition_unpin(f->partition);
+    wait_until_closed(f);
+    atomic_store(&fail_unlink, 1);
+    pass_time(61000);
+    g_assert_true(oldest_reaches(f->partition, 4));
+    g_usleep(300 * 1000);
+    g_assert_true(nrd_partition_is_open(f->partition));
+    atomic_store(&fail_unlink, 0);
+    configure(f, "retention_ms=60001\n"); /* asks for a sweep */
+    g_assert_true(files_reach(f, 1));
+    wait_until_closed(f);
+    g_assert_cmpint(nrd_partition_pin(f->partition), ==, 0);
+    assert_log(f->partition, "");
+}
+
 /* Without the walk a log stays open while retention has something to delete in it. */
 static void test_no_walk_no_close(Fixture *f, gconstpointer data)
 {
@@ -226,6 +290,8 @@ int main(int argc, char **argv)
     ADD("live-change", kicks, test_live_change);
     ADD("failing-unlink", sweeps, test_failing_unlink);
     ADD("walk", walks, test_walk);
+    ADD("walk-fails", walks, test_walk_fails);
+    ADD("leftovers-keep-it-open", walks, test_leftovers_keep_it_open);
     ADD("no-walk-no-close", no_walks, test_no_walk_no_close);
     ADD("clock-jumps-ahead", sweeps, test_clock_jumps_ahead);
     return g_test_run();

@@ -240,6 +240,38 @@ static void test_level(void)
     tear_down();
 }
 
+static int n_closes;
+
+static int counting_close(int fd)
+{
+    n_closes++;
+    return nrd_io_real.close(fd);
+}
+
+/* Between a write and its sync the descriptor is held; after it none is. */
+static void test_rests(void)
+{
+    set_up();
+    reopen_well();
+    save(1);
+    io.close = counting_close;
+    n_closes = 0;
+    g_assert_cmpint(tick(2), ==, 0);
+    g_assert_cmpint(n_closes, ==, 0);
+    g_assert_cmpint(nrd_offset_store_write_out(store), ==, 0);
+    g_assert_cmpint(n_closes, ==, 1);
+    g_assert_cmpint(nrd_offset_store_write_out(store), ==, 0);
+    g_assert_cmpint(n_closes, ==, 1);
+    g_assert_cmpint(tick(3), ==, 0);
+    io.fdatasync = fail_always;
+    g_assert_cmpint(nrd_offset_store_write_out(store), ==, -EIO);
+    g_assert_cmpint(n_closes, ==, 1); /* its error must not be missed */
+    io.fdatasync = nrd_io_real.fdatasync;
+    g_assert_cmpint(nrd_offset_store_write_out(store), ==, 0);
+    g_assert_cmpint(n_closes, ==, 2);
+    tear_down();
+}
+
 /* ---- both files ---- */
 
 static void test_larger_wins(void)
@@ -741,6 +773,7 @@ int main(int argc, char **argv)
     g_test_add_func("/offset-store/offset-above-hwm", test_offset_above_hwm);
     g_test_add_func("/offset-store/offset-sizes", test_offset_sizes);
     g_test_add_func("/offset-store/level", test_level);
+    g_test_add_func("/offset-store/rests", test_rests);
     g_test_add_func("/offset-store/larger-wins", test_larger_wins);
     g_test_add_func("/offset-store/backwards", test_backwards);
     g_test_add_func("/offset-store/layout", test_layout);
