@@ -6,10 +6,11 @@ whose they are. So all have sealed segments with their side indexes, as after a 
 import os
 import time
 
-from common import KIB, TICK_MS, commit, median, produce, record
+from common import KIB, TICK_MS, median, produce, record
 
 PER_TOPIC = 10
-START_ROUNDS = 5
+START_ROUNDS = 7
+LEVEL_S = 35  # what was settled is written out 30 s later: work of the use, not of being idle
 
 
 def make_topics(bench, daemon, n_topics):
@@ -31,7 +32,7 @@ def template_files(bench, size):
     segment_bytes = max(64 * KIB, size // 4)
     with bench.daemon("template") as daemon:
         part = daemon.topic("t", segment_bytes=segment_bytes)
-        produce(part, *[record(4000) * 4] * (size // 16000))
+        produce(part, *[record(1000)] * (size // 1000))
         fd = os.open(part + "/ctl", os.O_WRONLY)
         os.write(fd, b"roll\n")
         os.close(fd)
@@ -47,7 +48,6 @@ def template_files(bench, size):
 def fill(daemon, files):
     total = 0
     for folder in folders(daemon):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
         for name, data in files.items():
             with open(f"{folder}/{name}", "wb") as file:
                 file.write(data)
@@ -56,13 +56,12 @@ def fill(daemon, files):
     return total
 
 
-def start_ms(daemon):
-    """Median over several starts; the daemon runs afterwards."""
-    times = []
+def start_times(*daemons):
+    """The median milliseconds of several starts of each, in turns, so that all meet the same machine."""
+    rounds = []
     for _ in range(START_ROUNDS):
-        daemon.stop()
-        times.append(daemon.start() * 1000)
-    return median(times)
+        rounds.append([daemon.start() * 1000 for daemon in daemons if daemon.stop() is None])
+    return [median(column) for column in zip(*rounds)]
 
 
 def use(part):
@@ -93,6 +92,7 @@ def memory_and_descriptors(bench, daemon, idle, n):
 
 
 def idle_cpu(bench, daemon, n, seconds):
+    time.sleep(LEVEL_S)
     before = daemon.ticks()
     time.sleep(seconds)
     used_ms = (daemon.ticks() - before) * TICK_MS
@@ -106,12 +106,17 @@ def measure(bench):
     with bench.daemon("idle") as daemon:
         idle = {"rss": daemon.rss_bytes(), "descriptors": daemon.n_descriptors()}
     files = template_files(bench, bench.pick(200, 200, 2000) * 1000)
-    with bench.daemon("many", f"partitions={PER_TOPIC}") as daemon:
-        make_topics(bench, daemon, n_topics)
-        empty = start_ms(daemon)
-        daemon.stop()
+    with bench.daemon("shape", f"partitions={PER_TOPIC}") as shape, bench.daemon("many", shape.options) as daemon:
+        make_topics(bench, shape, n_topics)
+        for n_ in range(n_topics):
+            daemon.topic(f"t{n_}")
+        for each in (shape, daemon):
+            each.stop()
+            for folder in folders(each):
+                os.makedirs(folder, mode=0o700, exist_ok=True)
         total = fill(daemon, files)
-        full = start_ms(daemon)
+        empty, full = start_times(shape, daemon)
+        shape.stop()
         bench.row(f"exec to ready, {n} empty partitions", f"{empty:.0f} ms")
         bench.row(f"exec to ready, the same with {total / 1e9:.1f} GB in them", f"{full:.0f} ms")
         bench.ratio("ratio", full / empty, 1.5)
