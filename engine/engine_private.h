@@ -114,6 +114,7 @@ struct NrdPartition {
     _Atomic int64_t retention_bytes;
 
     /* produce.c */
+    atomic_bool warm; /* it has been committed to since the open: the next commit is worth preparing for */
     pthread_mutex_t produce_lock;
     pthread_cond_t role_free; /* with produce_lock: `committing` became false, or `closed` true */
     /* guarded by produce_lock */
@@ -214,7 +215,7 @@ bool nrd_partition_picture(NrdPartition *partition, NrdPicture *ret_picture);
 /* ---- partition.c ---- */
 
 void nrd_partition_configure(NrdPartition *partition, const NrdTopicConfig *config);
-NrdLogSettings nrd_partition_log_settings(const NrdTopicConfig *config);
+NrdLogSettings nrd_partition_log_settings(const NrdPartition *partition, const NrdTopicConfig *config);
 
 /* 0; -EIDRM when the topic is deleted, -ENODEV when the engine is stopping and the log closed, -EIO when the partition
  * could not be opened. Never blocks. */

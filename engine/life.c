@@ -81,7 +81,7 @@ static int open_log(NrdPartition *partition, const NrdTopicConfig *config, NrdLo
         .topic = partition->topic->name,
         .partition = partition->number,
         .read_only = engine->read_only,
-        .settings = nrd_partition_log_settings(config),
+        .settings = nrd_partition_log_settings(partition, config),
     };
     if (!engine->read_only) { /* a crash may have come between the record and the folder */
         int rc = nrd_io_make_dir(engine->root_fd, partition->dir);
@@ -95,6 +95,7 @@ static int open_files(NrdPartition *partition)
 {
     const NrdTopicConfig *config = &partition->topic->record->config; /* only changed under the guard */
     NrdLog *log = NULL;
+    atomic_store(&partition->warm, false);
     int rc = open_log(partition, config, &log);
     if (rc == 0) {
         nrd_consume_open(partition, config);

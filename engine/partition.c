@@ -4,21 +4,22 @@
 
 #include <errno.h>
 
-NrdLogSettings nrd_partition_log_settings(const NrdTopicConfig *config)
+NrdLogSettings nrd_partition_log_settings(const NrdPartition *partition, const NrdTopicConfig *config)
 {
     return (NrdLogSettings){
         .segment_bytes = (uint64_t)config->segment_bytes,
         .codec = (NrdCodec)config->codec,
         .zstd_level = (int)config->zstd_level,
         .roll_age_ms = config->retention_ms,
-        .prealloc_bytes = NRD_LOG_PREALLOC_BYTES,
+        /* A partition that gets one record now and then is better off without: zeros pay from the second commit on. */
+        .prealloc_bytes = atomic_load(&partition->warm) ? NRD_LOG_PREALLOC_BYTES : 0,
     };
 }
 
 void nrd_partition_configure(NrdPartition *partition, const NrdTopicConfig *config)
 {
     NrdLog *log = atomic_load(&partition->log);
-    NrdLogSettings settings = nrd_partition_log_settings(config);
+    NrdLogSettings settings = nrd_partition_log_settings(partition, config);
     nrd_log_configure(log, &settings);
     nrd_consume_configure(partition, config);
     atomic_store(&partition->retention_ms, config->retention_ms);

@@ -88,6 +88,18 @@ static void round_begin_locked(NrdPartition *partition, Round *round)
     round->first = g_new0(uint64_t, round->batches->len + 1);
 }
 
+/* From the second commit on the log prepares for the next one. */
+static void warm_up(NrdPartition *partition)
+{
+    NrdTopic *topic = partition->topic;
+    if (atomic_exchange(&partition->warm, true))
+        return;
+    pthread_mutex_lock(&topic->lock);
+    NrdLogSettings settings = nrd_partition_log_settings(partition, &topic->record->config);
+    pthread_mutex_unlock(&topic->lock);
+    nrd_log_configure(atomic_load(&partition->log), &settings);
+}
+
 static void round_commit(NrdPartition *partition, Round *round)
 {
     round->error = 0;
@@ -97,6 +109,8 @@ static void round_commit(NrdPartition *partition, Round *round)
     if (round->error == 0)
         round->error = nrd_log_commit(atomic_load(&partition->log), (NrdRecordBatch *const *)round->batches->pdata,
                                       round->batches->len, round->first);
+    if (round->error == 0)
+        warm_up(partition);
     if (round->error == -ESHUTDOWN)
         round->error = nrd_partition_closed_error(partition);
 }
