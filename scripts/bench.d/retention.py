@@ -43,7 +43,7 @@ def measure(bench):
     seconds = 3 * SWEEP_MS / 1000
     try:
         with bench.daemon("retention", f"retention_check_ms={SWEEP_MS}") as daemon:
-            rounds = [one_round(daemon, f"r{n}", n_segments, seconds) for n in range(bench.pick(3, 5))]
+            rounds = [one_round(daemon, f"r{n}", n_segments, seconds) for n in range(bench.pick(3, 9))]
     except Refused:
         bench.row("retention: this daemon has no option retention_check_ms", "skipped")
         return

@@ -21,8 +21,8 @@ from support import (XATTRS, Mount, ack, configure, drain, log, number, payload_
                      write_file, xattr)
 
 SEED = int(os.environ.get("NARADFS_SEED", "20260101"))
-N_FLIPS = int(os.environ.get("NARADFS_FLIPS", "64"))
-N_PER_PAIR = int(os.environ.get("NARADFS_PER_PAIR", "8"))
+N_FLIPS = int(os.environ.get("NARADFS_FLIPS", "48"))
+N_PER_PAIR = int(os.environ.get("NARADFS_PER_PAIR", "6"))
 CASE_LIMIT_S = 10
 WITNESS_EVERY = 16
 CANARY = b"canary: nobody may read this\n"
