@@ -197,6 +197,8 @@ static int read_record(NrdPartition *partition, NrdLease lease, Copy *copy, uint
     int rc = nrd_log_cursor_read(partition->cursor, lease.offset, &view, ret_next_offset);
     if (rc == 0)
         rc = copy_record(copy, &view);
+    if (rc == 0 && lease.offset + 1 == nrd_log_hwm(atomic_load(&partition->log)))
+        nrd_log_cursor_rest(partition->cursor); /* at the tail: it may be idle from now on */
     pthread_mutex_unlock(&partition->read_lock);
     copy->delivery.partition = partition->number;
     copy->delivery.offset = lease.offset;

@@ -58,8 +58,7 @@ static void release_frame(NrdLogCursor *cursor)
     cursor->payload = NULL;
 }
 
-/* Gives back all memory, but not the place. */
-static void rest(NrdLogCursor *cursor)
+void nrd_log_cursor_rest(NrdLogCursor *cursor)
 {
     release_frame(cursor);
     nrd_frame_reader_clear(&cursor->reader);
@@ -67,7 +66,7 @@ static void rest(NrdLogCursor *cursor)
 
 void nrd_log_cursor_reset(NrdLogCursor *cursor)
 {
-    rest(cursor);
+    nrd_log_cursor_rest(cursor);
     nrd_segment_unref(cursor->segment);
     cursor->segment = NULL;
     cursor->next_offset = UINT64_MAX;
@@ -379,7 +378,7 @@ int nrd_log_cursor_read(NrdLogCursor *cursor, uint64_t offset, NrdRecordView *re
     if (!__atomic_load_n(&log->was_read, __ATOMIC_RELAXED))
         __atomic_store_n(&log->was_read, true, __ATOMIC_RELEASE);
     if (offset >= hwm || offset < nrd_load(&log->oldest)) {
-        rest(cursor);
+        nrd_log_cursor_rest(cursor);
         return -ENOENT;
     }
     if (frame_holds(cursor, offset) || load_next(cursor, offset))

@@ -144,7 +144,8 @@ uint64_t nrd_log_oldest(NrdLog *log);                    /* atomic load */
  * frame. One thread at a time per cursor; freed before its log. */
 NrdLogCursor *nrd_log_cursor_new(NrdLog *log);
 void nrd_log_cursor_free(NrdLogCursor *cursor);  /* takes NULL */
-void nrd_log_cursor_reset(NrdLogCursor *cursor); /* gives back what it keeps in memory; it may be used again */
+void nrd_log_cursor_rest(NrdLogCursor *cursor);  /* gives back what it keeps in memory, but knows where it is */
+void nrd_log_cursor_reset(NrdLogCursor *cursor); /* and forgets where it is; it may be used again */
 
 /* Reads the record at offset. The view points into the cursor and is valid until its next use.
  * Errors: -ENOENT below the oldest or at or above the high watermark; -EBADMSG when its frame is damaged or lost, then
