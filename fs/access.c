@@ -1,6 +1,6 @@
 /* Permissions that the kernel cannot check, because what is done is done through another file: settings changed through
  * attributes of the topic folder need write permission on `config`, records settled through `drain` or `consume` need it
- * on `ack`. */
+ * on `ack`, records written to `produce.jsonl` or `produce.bin` need it on `produce`. */
 #include "fs/fs_private.h"
 
 #define MAX_GROUPS 65536 /* NGROUPS_MAX of Linux */
@@ -33,10 +33,20 @@ bool nrd_may_write(fuse_req_t req, NrdTopic *topic, const char *path)
     return attr.mode & (in_group(req, attr.gid) ? 0020 : 0002);
 }
 
-bool nrd_may_settle(fuse_req_t req, const NrdNode *node)
+static bool may_write_beside(fuse_req_t req, const NrdNode *node, const char *name)
 {
-    char *path = g_strdup_printf("p%05u/ack", nrd_partition_number(node->partition));
+    char *path = g_strdup_printf("p%05u/%s", nrd_partition_number(node->partition), name);
     bool may = nrd_may_write(req, node->topic, path);
     g_free(path);
     return may;
+}
+
+bool nrd_may_settle(fuse_req_t req, const NrdNode *node)
+{
+    return may_write_beside(req, node, "ack");
+}
+
+bool nrd_may_produce(fuse_req_t req, const NrdNode *node)
+{
+    return may_write_beside(req, node, "produce");
 }

@@ -60,6 +60,13 @@ static bool open_waits(const NrdNode *node)
     return nrd_node_unknown(node) || (needs_log && !nrd_partition_is_open(node->partition));
 }
 
+/* Who may not write `produce` produces nothing through its siblings either. */
+static bool may_open(fuse_req_t req, const NrdNode *node, int flags)
+{
+    bool sibling = node->info->kind == NRD_KIND_PRODUCE_JSONL || node->info->kind == NRD_KIND_PRODUCE_BIN;
+    return !sibling || (flags & O_ACCMODE) == O_RDONLY || nrd_may_produce(req, node);
+}
+
 void nrd_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
@@ -67,6 +74,8 @@ void nrd_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     bool may_settle = error == 0 && node->info->stream && nrd_may_settle(req, node);
     if (error == 0 && node->info->kind == NRD_KIND_DRAIN && !may_settle)
         error = -EACCES; /* to read it is to settle */
+    if (error == 0 && !may_open(req, node, fi->flags))
+        error = -EACCES;
     if (error < 0) {
         nrd_reply_error(req, error);
     } else if (open_waits(node)) {

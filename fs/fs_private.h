@@ -41,8 +41,11 @@ typedef enum NrdKind {
     NRD_KIND_CTL,
     NRD_KIND_STATUS,
     NRD_KIND_PRODUCE,
+    NRD_KIND_PRODUCE_JSONL,
+    NRD_KIND_PRODUCE_BIN,
     NRD_KIND_CONSUME_LINK,
     NRD_KIND_CONSUME_JSONL_LINK,
+    NRD_KIND_CONSUME_BIN_LINK,
     NRD_KIND_DRAIN_LINK,
     NRD_KIND_ACK,
     NRD_KIND_LOG,
@@ -59,6 +62,7 @@ typedef enum NrdKind {
     NRD_KIND_STREAMS,
     NRD_KIND_CONSUME,
     NRD_KIND_CONSUME_JSONL,
+    NRD_KIND_CONSUME_BIN,
     NRD_KIND_DRAIN,
     NRD_N_KINDS,
 } NrdKind;
@@ -125,6 +129,7 @@ extern const NrdFileOps nrd_record_ops;
 extern const NrdFileOps nrd_segment_ops;
 extern const NrdFileOps nrd_consume_ops;
 extern const NrdFileOps nrd_consume_jsonl_ops;
+extern const NrdFileOps nrd_consume_bin_ops;
 extern const NrdFileOps nrd_drain_ops;
 
 /* What the last visit of a node found. */
@@ -200,10 +205,11 @@ NrdPlace nrd_node_place(const NrdNode *node);
 /* open_reply.c */
 void nrd_reply_open(fuse_req_t req, NrdHandle *handle);
 
-/* access.c: whether the caller has write permission on a file of the topic (a path as in nrd_topic_get_attr), and on the
- * `ack` of the node's partition. */
+/* access.c: whether the caller has write permission on a file of the topic (a path as in nrd_topic_get_attr), on the
+ * `ack` of the node's partition, and on its `produce`. */
 bool nrd_may_write(fuse_req_t req, NrdTopic *topic, const char *path);
 bool nrd_may_settle(fuse_req_t req, const NrdNode *node);
+bool nrd_may_produce(fuse_req_t req, const NrdNode *node);
 
 /* attr.c */
 void nrd_node_stat(NrdNode *node, struct stat *ret_st);
