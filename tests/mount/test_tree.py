@@ -15,8 +15,9 @@ from support import (CONFIG_KEYS, XATTRS, Background, Consumer, configure, drain
                      produce, read_file, shell, take, wait_for, write_file, xattr)
 
 TOPIC_FILES = {"config", "ctl", "status", "p00000"}
-PART_FILES = {"ctl", "status", "produce", "consume", "consume.jsonl", "drain", "ack", "log"}
-LINKS = ("consume", "consume.jsonl", "drain")
+PART_FILES = {"ctl", "status", "produce", "produce.jsonl", "produce.bin", "consume", "consume.jsonl", "consume.bin",
+              "drain", "ack", "log"}
+LINKS = ("consume", "consume.jsonl", "consume.bin", "drain")
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
