@@ -70,7 +70,8 @@ static bool bin_header(const NrdFraming *framing, const uint8_t *data, size_t si
         return false;
     if (kept > 0)
         memcpy(header, framing->partial->data, kept);
-    memcpy(header + kept, data, BIN_HEADER_BYTES - kept);
+    if (kept < BIN_HEADER_BYTES)
+        memcpy(header + kept, data, BIN_HEADER_BYTES - kept);
     *ret_key = nrd_get_be32(header);
     *ret_payload = nrd_get_be32(header + 4);
     return true;

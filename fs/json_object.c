@@ -18,12 +18,22 @@ static const uint8_t *skip_marks(const uint8_t *at, const uint8_t *end)
     return at;
 }
 
-/* at is at the opening quote; the result is past the closing one. */
+/* at is at the opening quote; the result is past the closing one: the first with an even number of backslashes before it. */
 static const uint8_t *string_end(const uint8_t *at, const uint8_t *end)
 {
-    for (at++; at < end && *at != '"'; at++)
-        at += *at == '\\';
-    return at < end ? at + 1 : end;
+    const uint8_t *start = at + 1;
+    while (start < end) {
+        const uint8_t *quote = memchr(start, '"', (size_t)(end - start));
+        if (!quote)
+            return end;
+        const uint8_t *slash = quote;
+        while (slash > start && slash[-1] == '\\')
+            slash--;
+        if ((quote - slash) % 2 == 0)
+            return quote + 1;
+        start = quote + 1;
+    }
+    return end;
 }
 
 /* at is at the opening bracket of an object or an array. */
