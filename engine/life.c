@@ -28,8 +28,8 @@ NrdPartition *nrd_partition_new(NrdTopic *topic, uint32_t number)
 /* A call that looked just before the close may have set one after it. */
 static void drain_timers(NrdPartition *partition)
 {
-    NrdTimer *timers[] = { &partition->linger_timer, &partition->lease_timer, &partition->wait_timer,
-                           &partition->tick_timer,   &partition->write_timer, &partition->level_timer };
+    NrdTimer *timers[] = { &partition->linger_timer, &partition->lease_timer, &partition->tick_timer,
+                           &partition->write_timer,  &partition->level_timer };
     for (size_t i = 0; i < G_N_ELEMENTS(timers); i++)
         nrd_timer_drain(partition->topic->engine->timers, timers[i]);
 }
@@ -362,7 +362,6 @@ static bool shut(NrdPartition *partition)
     nrd_produce_fail_waiters(partition, error);
     nrd_consume_interrupt(partition, error);
     nrd_timer_drain(partition->topic->engine->timers, &partition->lease_timer);
-    nrd_timer_drain(partition->topic->engine->timers, &partition->wait_timer);
     return true;
 }
 
