@@ -84,8 +84,10 @@ void nrd_consume_close(NrdPartition *partition)
 void nrd_consume_rest(NrdPartition *partition)
 {
     pthread_mutex_lock(&partition->read_lock);
-    if (partition->cursor && !partition->cursor_used)
+    if (partition->cursor && !partition->cursor_used) {
         nrd_log_cursor_reset(partition->cursor);
+        atomic_store(&partition->cursor_holds, false);
+    }
     partition->cursor_used = false;
     pthread_mutex_unlock(&partition->read_lock);
 }
@@ -129,8 +131,8 @@ bool nrd_consume_deliverable(NrdPartition *partition)
 {
     NrdLog *log = atomic_load(&partition->log);
     pthread_mutex_lock(&partition->queue_lock);
-    bool there = log && partition->queue &&
-                 nrd_queue_deliverable(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log));
+    bool there =
+        log && partition->queue && nrd_queue_deliverable(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log));
     pthread_mutex_unlock(&partition->queue_lock);
     return there;
 }
@@ -176,8 +178,10 @@ static int read_record(NrdPartition *partition, NrdLease lease, Copy *copy, uint
     int rc = nrd_log_cursor_read(partition->cursor, lease.offset, &view, ret_next_offset);
     if (rc == 0)
         rc = copy_record(copy, &view);
-    if (rc == 0 && lease.offset + 1 == nrd_log_hwm(atomic_load(&partition->log)))
-        nrd_log_cursor_rest(partition->cursor); /* at the tail: it may be idle from now on */
+    bool at_tail = rc == 0 && lease.offset + 1 == nrd_log_hwm(atomic_load(&partition->log));
+    if (at_tail)
+        nrd_log_cursor_rest(partition->cursor); /* it may be idle from now on */
+    atomic_store(&partition->cursor_holds, !at_tail);
     pthread_mutex_unlock(&partition->read_lock);
     copy->delivery.partition = partition->number;
     copy->delivery.offset = lease.offset;

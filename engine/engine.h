@@ -313,8 +313,7 @@ void nrd_topic_take(NrdTopicConsumer *consumer, NrdWaiter *waiter, int64_t wait_
 void nrd_topic_take_sure(NrdTopicConsumer *consumer, NrdDeliverFn deliver, void *user_data);
 bool nrd_topic_take_cancel(NrdTopicConsumer *consumer, NrdWaiter *waiter);
 bool nrd_topic_readable(NrdTopicConsumer *consumer);
-void nrd_topic_watch_set(NrdTopicConsumer *consumer, NrdWatch *watch, void (*notify)(void *user_data),
-                         void *user_data);
+void nrd_topic_watch_set(NrdTopicConsumer *consumer, NrdWatch *watch, void (*notify)(void *user_data), void *user_data);
 bool nrd_topic_watch_clear(NrdTopicConsumer *consumer, NrdWatch *watch);
 
 /* As nrd_partition_settle; -EINVAL when the topic has no such partition. */

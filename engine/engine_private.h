@@ -109,14 +109,15 @@ struct NrdPartition {
     /* guarded by state_lock; the state is changed by who has the topic's guard besides */
     NrdPartitionState state;
     uint32_t n_pins;
-    int64_t used_ms;     /* monotonic; when the last pin was given back */
-    NrdPicture *picture; /* NULL: not known */
-    int open_errno;      /* of the last open, negative; 0: it was opened. Guarded by the topic's guard */
+    _Atomic int64_t used_ms; /* monotonic; when the last pin was given back; a glance needs no lock */
+    NrdPicture *picture;     /* NULL: not known */
+    int open_errno;          /* of the last open, negative; 0: it was opened. Guarded by the topic's guard */
     /* retention.c */
     int64_t left_alone_until_ms; /* monotonic; the cold walk failed on it; the walk's alone */
     /* what the configuration says; atomic */
     _Atomic int64_t retention_ms;
     _Atomic int64_t retention_bytes;
+    _Atomic int64_t retention_due_ms; /* nothing can expire before; 0: look */
 
     /* produce.c */
     atomic_bool warm; /* it has been committed to since the open: the next commit is worth preparing for */
@@ -135,13 +136,14 @@ struct NrdPartition {
     NrdLine line;
     pthread_mutex_t queue_lock;
     /* guarded by queue_lock */
-    NrdQueue *queue; /* NULL while the partition is closed */
+    NrdQueue *queue;        /* NULL while the partition is closed */
     int64_t lease_timer_ms; /* what lease_timer is set to, or INT64_MAX */
     NrdTimer lease_timer;
     pthread_mutex_t read_lock;
     /* guarded by read_lock */
     NrdLogCursor *cursor;
-    bool cursor_used; /* since the housekeeping looked last */
+    atomic_bool cursor_holds; /* it has something in memory, perhaps; written with read_lock, a glance needs none */
+    bool cursor_used;         /* since the housekeeping looked last */
 
     /* offsets.c */
     uint64_t settled_seq; /* guarded by queue_lock; counts changes of the frontier and the acked-ahead set */
@@ -262,7 +264,7 @@ void nrd_consume_clear(NrdPartition *partition);
 /* The queue is there from open to close; the caller opens or closes the partition. */
 void nrd_consume_open(NrdPartition *partition, const NrdTopicConfig *config);
 void nrd_consume_close(NrdPartition *partition);
-/* Gives back what the consumers' cursor keeps in memory if nobody has read since the last call. */
+/* Gives back what the consumers' cursor keeps in memory if nobody has read since the last call. Needs a pin. */
 void nrd_consume_rest(NrdPartition *partition);
 /* A higher cap frees slots: nrd_consume_wake afterwards, with no lock held. */
 void nrd_consume_configure(NrdPartition *partition, const NrdTopicConfig *config);

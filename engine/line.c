@@ -62,8 +62,7 @@ static int lease_or_join_locked(NrdLine *line, NrdWaiter *waiter, Taken *ret_tak
     if (rc < 0)
         return rc;
     atomic_fetch_add(&line->n_waiting, 1); /* before the look at the source: see line.h */
-    ret_taken->found =
-        line->source->lease(line->owner, waiter->sure, NULL, &ret_taken->partition, &ret_taken->lease);
+    ret_taken->found = line->source->lease(line->owner, waiter->sure, NULL, &ret_taken->partition, &ret_taken->lease);
     if (!ret_taken->found && waiter->deadline_ms != 0) {
         join_locked(line, waiter);
         return 0;
