@@ -311,10 +311,10 @@ void nrd_topic_consumer_close(NrdTopicConsumer *consumer); /* takes NULL; its le
 void nrd_topic_take(NrdTopicConsumer *consumer, NrdWaiter *waiter, int64_t wait_ms, NrdDeliverFn deliver,
                     void *user_data);
 void nrd_topic_take_sure(NrdTopicConsumer *consumer, NrdDeliverFn deliver, void *user_data);
-bool nrd_topic_take_cancel(NrdTopicConsumer *consumer, NrdWaiter *waiter);
-bool nrd_topic_readable(NrdTopicConsumer *consumer);
-void nrd_topic_watch_set(NrdTopicConsumer *consumer, NrdWatch *watch, void (*notify)(void *user_data), void *user_data);
-bool nrd_topic_watch_clear(NrdTopicConsumer *consumer, NrdWatch *watch);
+bool nrd_topic_take_cancel(NrdTopic *topic, NrdWaiter *waiter);
+bool nrd_topic_readable(NrdTopic *topic);
+void nrd_topic_watch_set(NrdTopic *topic, NrdWatch *watch, void (*notify)(void *user_data), void *user_data);
+bool nrd_topic_watch_clear(NrdTopic *topic, NrdWatch *watch);
 
 /* As nrd_partition_settle; -EINVAL when the topic has no such partition. */
 int nrd_topic_settle(NrdTopic *topic, uint32_t partition, NrdVerb verb, uint64_t offset, uint64_t nonce) NRD_MUST_CHECK;

@@ -134,24 +134,24 @@ void nrd_topic_take_sure(NrdTopicConsumer *consumer, NrdDeliverFn deliver, void 
     nrd_topic_take(consumer, &waiter, 0, deliver, user_data);
 }
 
-bool nrd_topic_take_cancel(NrdTopicConsumer *consumer, NrdWaiter *waiter)
+bool nrd_topic_take_cancel(NrdTopic *topic, NrdWaiter *waiter)
 {
-    return nrd_line_cancel(&consumer->topic->line, waiter);
+    return nrd_line_cancel(&topic->line, waiter);
 }
 
-bool nrd_topic_readable(NrdTopicConsumer *consumer)
+bool nrd_topic_readable(NrdTopic *topic)
 {
-    return line_error(consumer->topic) == 0 && line_deliverable(consumer->topic, NULL);
+    return line_error(topic) == 0 && line_deliverable(topic, NULL);
 }
 
-void nrd_topic_watch_set(NrdTopicConsumer *consumer, NrdWatch *watch, void (*notify)(void *user_data), void *user_data)
+void nrd_topic_watch_set(NrdTopic *topic, NrdWatch *watch, void (*notify)(void *user_data), void *user_data)
 {
-    nrd_line_watch_set(&consumer->topic->line, watch, notify, user_data);
+    nrd_line_watch_set(&topic->line, watch, notify, user_data);
 }
 
-bool nrd_topic_watch_clear(NrdTopicConsumer *consumer, NrdWatch *watch)
+bool nrd_topic_watch_clear(NrdTopic *topic, NrdWatch *watch)
 {
-    return nrd_line_watch_clear(&consumer->topic->line, watch);
+    return nrd_line_watch_clear(&topic->line, watch);
 }
 
 /* ---- settling ---- */

@@ -35,6 +35,8 @@ bool nrd_may_write(fuse_req_t req, NrdTopic *topic, const char *path)
 
 bool nrd_may_settle(fuse_req_t req, const NrdNode *node)
 {
+    if (!node->partition)
+        return nrd_may_write(req, node->topic, "ack");
     char *path = g_strdup_printf("p%05u/ack", nrd_partition_number(node->partition));
     bool may = nrd_may_write(req, node->topic, path);
     g_free(path);
