@@ -1,13 +1,5 @@
-/* Leases for those who ask, and for those who wait.
- *
- * A take leases under the queue lock, reads the record without it, and hands over a copy. Who finds nothing stands in
- * line (first come, first served); a wake-up hands each record to exactly one of them. One thread at a time hands out:
- * a wake-up that finds another one at work leaves word (wake_again), so a reply that fails and gives its lease back
- * cannot recurse, and a commit never wakes more readers than it has records for.
- *
- * The fast path of a commit is one load of n_waiting. It is raised before the line is joined and the high watermark
- * looked at once more, and the commit looks at it after the high watermark moved (both sequentially consistent): one of
- * the two sees the other. */
+/* Leases of one partition: taking, reading what was leased, settling. A take leases under the queue lock, reads the
+ * record without it, and hands over a copy. Who waits stands in line.h. */
 #include "engine/engine_private.h"
 
 #include "engine/base/clock.h"
@@ -17,15 +9,7 @@
 
 #define SMALL_BYTES 2048 /* records up to this size are copied to the stack */
 
-enum {
-    STATE_NEW,       /* not entered take yet */
-    STATE_CANCELLED, /* ... and never will wait */
-    STATE_PARKED,    /* in the line */
-    STATE_DONE,      /* has been or is being called back, or was cancelled */
-};
-
 static void on_lease_over(void *user_data);
-static void on_wait_over(void *user_data);
 
 static void limits_from(const NrdTopicConfig *config, NrdQueueLimits *ret_limits)
 {
@@ -36,20 +20,41 @@ static void limits_from(const NrdTopicConfig *config, NrdQueueLimits *ret_limits
     };
 }
 
+/* ---- the line's source ---- */
+
+static bool line_lease(void *owner, bool sure, NrdPartition *only, NrdPartition **ret_partition, NrdLease *ret_lease)
+{
+    *ret_partition = owner;
+    return nrd_consume_lease(owner, sure, ret_lease);
+}
+
+static bool line_deliverable(void *owner, NrdPartition *only)
+{
+    return nrd_consume_deliverable(owner);
+}
+
+static int line_error(void *owner)
+{
+    NrdPartition *partition = owner;
+    int rc = nrd_partition_usable(partition);
+    return rc == 0 && atomic_load(&partition->topic->engine->stopping) ? -ENODEV : rc;
+}
+
+static const NrdLineSource line_source = { line_lease, line_deliverable, line_error };
+
 void nrd_consume_init(NrdPartition *partition)
 {
     pthread_mutex_init(&partition->queue_lock, NULL);
     pthread_mutex_init(&partition->read_lock, NULL);
     partition->lease_timer_ms = INT64_MAX;
-    g_queue_init(&partition->waiters);
-    g_queue_init(&partition->watches);
     nrd_timer_init(&partition->lease_timer, on_lease_over, partition, true); /* who waits is served: a read */
-    nrd_timer_init(&partition->wait_timer, on_wait_over, partition, false);
+    nrd_line_init(&partition->line, &line_source, partition, partition->topic->engine->timers);
 }
 
 void nrd_consume_clear(NrdPartition *partition)
 {
-    g_assert(g_queue_is_empty(&partition->waiters) && partition->queue == NULL);
+    g_assert(partition->queue == NULL);
+    nrd_line_clear(&partition->line);
     pthread_mutex_destroy(&partition->read_lock);
     pthread_mutex_destroy(&partition->queue_lock);
 }
@@ -79,8 +84,10 @@ void nrd_consume_close(NrdPartition *partition)
 void nrd_consume_rest(NrdPartition *partition)
 {
     pthread_mutex_lock(&partition->read_lock);
-    if (partition->cursor && !partition->cursor_used)
+    if (partition->cursor && !partition->cursor_used) {
         nrd_log_cursor_reset(partition->cursor);
+        atomic_store(&partition->cursor_holds, false);
+    }
     partition->cursor_used = false;
     pthread_mutex_unlock(&partition->read_lock);
 }
@@ -106,54 +113,28 @@ static void arm_lease_timer_locked(NrdPartition *partition)
     nrd_timer_set(partition->topic->engine->timers, &partition->lease_timer, next_ms);
 }
 
-static bool lease_locked(NrdPartition *partition, const NrdWaiter *waiter, NrdLease *ret_lease)
+bool nrd_consume_lease(NrdPartition *partition, bool sure, NrdLease *ret_lease)
 {
     NrdLog *log = atomic_load(&partition->log);
     bool found = false;
-    if (waiter->sure && !nrd_queue_sure(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log)))
-        return false;
-    nrd_queue_take(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log), nrd_clock_mono_ms(), nrd_random_u64(),
-                   ret_lease, &found);
+    pthread_mutex_lock(&partition->queue_lock);
+    if (!sure || nrd_queue_sure(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log)))
+        nrd_queue_take(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log), nrd_clock_mono_ms(), nrd_random_u64(),
+                       ret_lease, &found);
     if (found)
         arm_lease_timer_locked(partition);
+    pthread_mutex_unlock(&partition->queue_lock);
     return found;
 }
 
-static void leave_line_locked(NrdPartition *partition, NrdWaiter *waiter)
+bool nrd_consume_deliverable(NrdPartition *partition)
 {
-    g_queue_unlink(&partition->waiters, &waiter->link);
-    atomic_fetch_sub(&partition->n_waiting, 1);
-    waiter->state = STATE_DONE;
-}
-
-static void join_line_locked(NrdPartition *partition, NrdWaiter *waiter)
-{
-    waiter->state = STATE_PARKED;
-    waiter->link = (GList){ .data = waiter };
-    g_queue_push_tail_link(&partition->waiters, &waiter->link);
-    if (waiter->deadline_ms != INT64_MAX)
-        nrd_timer_set_earlier(partition->topic->engine->timers, &partition->wait_timer, waiter->deadline_ms);
-}
-
-/* A lease for this waiter at once, or a place in the line (then *ret_found is false and *ret_error 0), or an error. */
-static void lease_or_park_locked(NrdPartition *partition, NrdWaiter *waiter, NrdLease *ret_lease, bool *ret_found,
-                                 int *ret_error)
-{
-    *ret_found = false;
-    *ret_error = nrd_partition_usable(partition);
-    if (*ret_error == 0 && atomic_load(&partition->topic->engine->stopping))
-        *ret_error = -ENODEV;
-    if (*ret_error < 0)
-        return;
-    atomic_fetch_add(&partition->n_waiting, 1); /* before the look at the high watermark: see the top */
-    *ret_found = lease_locked(partition, waiter, ret_lease);
-    if (!*ret_found && waiter->deadline_ms != 0) {
-        join_line_locked(partition, waiter);
-        return;
-    }
-    atomic_fetch_sub(&partition->n_waiting, 1);
-    if (!*ret_found)
-        *ret_error = -EAGAIN;
+    NrdLog *log = atomic_load(&partition->log);
+    pthread_mutex_lock(&partition->queue_lock);
+    bool there =
+        log && partition->queue && nrd_queue_deliverable(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log));
+    pthread_mutex_unlock(&partition->queue_lock);
+    return there;
 }
 
 /* ---- handing over ---- */
@@ -197,8 +178,10 @@ static int read_record(NrdPartition *partition, NrdLease lease, Copy *copy, uint
     int rc = nrd_log_cursor_read(partition->cursor, lease.offset, &view, ret_next_offset);
     if (rc == 0)
         rc = copy_record(copy, &view);
-    if (rc == 0 && lease.offset + 1 == nrd_log_hwm(atomic_load(&partition->log)))
-        nrd_log_cursor_rest(partition->cursor); /* at the tail: it may be idle from now on */
+    bool at_tail = rc == 0 && lease.offset + 1 == nrd_log_hwm(atomic_load(&partition->log));
+    if (at_tail)
+        nrd_log_cursor_rest(partition->cursor); /* it may be idle from now on */
+    atomic_store(&partition->cursor_holds, !at_tail);
     pthread_mutex_unlock(&partition->read_lock);
     copy->delivery.partition = partition->number;
     copy->delivery.offset = lease.offset;
@@ -229,74 +212,30 @@ static void give_back(NrdPartition *partition, NrdLease lease)
     pthread_mutex_unlock(&partition->queue_lock);
 }
 
-/* Reads the leased record and calls back; passes over what can never be read. Returns false when the waiter is in the
- * line again instead. No lock held. */
-static bool serve(NrdPartition *partition, NrdWaiter *waiter, NrdLease lease)
+bool nrd_consume_serve(NrdPartition *partition, NrdDeliverFn deliver, void *user_data, NrdLease lease)
 {
-    for (;;) {
-        Copy copy;
-        uint64_t next_offset = 0;
-        bool found = false;
-        int rc = read_record(partition, lease, &copy, &next_offset);
-        if (rc == 0) {
-            waiter->deliver(waiter->user_data, 0, &copy.delivery);
-            g_free(copy.large);
-            return true;
-        }
-        if (rc == -EBADMSG) {
-            skip_lost(partition, lease, next_offset);
-        } else if (rc != -ENOENT) { /* -ENOENT: retention was faster; the next take starts at the new oldest */
-            give_back(partition, lease);
-            waiter->deliver(waiter->user_data, rc == -ESHUTDOWN ? nrd_partition_closed_error(partition) : rc, NULL);
-            nrd_consume_wake(partition); /* somebody may have joined the line while the record was leased */
-            return true;
-        }
-        pthread_mutex_lock(&partition->queue_lock);
-        waiter->state = STATE_DONE;
-        lease_or_park_locked(partition, waiter, &lease, &found, &rc);
-        pthread_mutex_unlock(&partition->queue_lock);
-        if (rc < 0) {
-            waiter->deliver(waiter->user_data, rc, NULL);
-            return true;
-        }
-        if (!found)
-            return false;
+    Copy copy;
+    uint64_t next_offset = 0;
+    int rc = read_record(partition, lease, &copy, &next_offset);
+    if (rc == 0) {
+        deliver(user_data, 0, &copy.delivery);
+        g_free(copy.large);
+        return true;
     }
-}
-
-void nrd_waiter_init(NrdWaiter *waiter)
-{
-    *waiter = (NrdWaiter){ .state = STATE_NEW };
-}
-
-static int64_t deadline_after(int64_t wait_ms)
-{
-    if (wait_ms < 0)
-        return INT64_MAX;
-    return wait_ms == 0 ? 0 : nrd_clock_mono_ms() + wait_ms;
+    if (rc == -EBADMSG)
+        skip_lost(partition, lease, next_offset);
+    if (rc == -EBADMSG || rc == -ENOENT) /* -ENOENT: retention was faster; the next take starts at the new oldest */
+        return false;
+    give_back(partition, lease);
+    deliver(user_data, rc == -ESHUTDOWN ? nrd_partition_closed_error(partition) : rc, NULL);
+    nrd_consume_wake(partition); /* somebody may have joined the line while the record was leased */
+    return true;
 }
 
 void nrd_partition_take(NrdPartition *partition, NrdWaiter *waiter, int64_t wait_ms, NrdDeliverFn deliver,
                         void *user_data)
 {
-    NrdLease lease;
-    bool found = false;
-    int rc = 0;
-    pthread_mutex_lock(&partition->queue_lock);
-    bool cancelled = waiter->state == STATE_CANCELLED;
-    waiter->deliver = deliver;
-    waiter->user_data = user_data;
-    waiter->deadline_ms = deadline_after(wait_ms);
-    waiter->state = STATE_DONE;
-    if (cancelled)
-        rc = -EINTR;
-    else
-        lease_or_park_locked(partition, waiter, &lease, &found, &rc);
-    pthread_mutex_unlock(&partition->queue_lock);
-    if (rc < 0)
-        deliver(user_data, rc, NULL);
-    else if (found)
-        (void)serve(partition, waiter, lease);
+    nrd_line_take(&partition->line, waiter, wait_ms, deliver, user_data);
 }
 
 void nrd_partition_take_sure(NrdPartition *partition, NrdDeliverFn deliver, void *user_data)
@@ -309,91 +248,18 @@ void nrd_partition_take_sure(NrdPartition *partition, NrdDeliverFn deliver, void
 
 bool nrd_waiter_cancel(NrdPartition *partition, NrdWaiter *waiter)
 {
-    pthread_mutex_lock(&partition->queue_lock);
-    bool parked = waiter->state == STATE_PARKED;
-    if (parked)
-        leave_line_locked(partition, waiter);
-    else if (waiter->state == STATE_NEW)
-        waiter->state = STATE_CANCELLED;
-    pthread_mutex_unlock(&partition->queue_lock);
-    return parked;
-}
-
-/* ---- waking ---- */
-
-/* One record to one waiter. Queue lock held on entry and exit, not between. Returns whether there was work. */
-static bool hand_out_locked(NrdPartition *partition)
-{
-    NrdLease lease;
-    if (g_queue_is_empty(&partition->waiters) || nrd_partition_usable(partition) < 0)
-        return false;
-    NrdWaiter *waiter = partition->waiters.head->data;
-    if (!lease_locked(partition, waiter, &lease))
-        return false;
-    leave_line_locked(partition, waiter);
-    pthread_mutex_unlock(&partition->queue_lock);
-    (void)serve(partition, waiter, lease);
-    pthread_mutex_lock(&partition->queue_lock);
-    return true;
-}
-
-/* Fires every watch. Queue lock held on entry and exit, not between: a watch is out of the list, hence its own again,
- * before it is called. */
-static void fire_watches_locked(NrdPartition *partition)
-{
-    while (!g_queue_is_empty(&partition->watches)) {
-        NrdWatch *watch = partition->watches.head->data;
-        void (*notify)(void *) = watch->notify;
-        void *user_data = watch->user_data;
-        g_queue_unlink(&partition->watches, &watch->link);
-        watch->set = false;
-        atomic_fetch_sub(&partition->n_waiting, 1);
-        pthread_mutex_unlock(&partition->queue_lock);
-        notify(user_data);
-        pthread_mutex_lock(&partition->queue_lock);
-    }
-}
-
-static bool deliverable_locked(NrdPartition *partition)
-{
-    NrdLog *log = atomic_load(&partition->log);
-    return log && partition->queue && nrd_queue_deliverable(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log));
+    return nrd_line_cancel(&partition->line, waiter);
 }
 
 void nrd_consume_wake(NrdPartition *partition)
 {
-    if (atomic_load(&partition->n_waiting) == 0)
-        return;
-    pthread_mutex_lock(&partition->queue_lock);
-    if (partition->waking) {
-        partition->wake_again = true;
-        pthread_mutex_unlock(&partition->queue_lock);
-        return;
-    }
-    partition->waking = true;
-    do {
-        partition->wake_again = false;
-        while (hand_out_locked(partition))
-            ;
-        if (deliverable_locked(partition))
-            fire_watches_locked(partition);
-    } while (partition->wake_again);
-    partition->waking = false;
-    pthread_mutex_unlock(&partition->queue_lock);
+    nrd_line_wake(&partition->line, partition);
+    nrd_line_wake(&partition->topic->line, partition);
 }
 
 void nrd_consume_interrupt(NrdPartition *partition, int error)
 {
-    pthread_mutex_lock(&partition->queue_lock);
-    while (!g_queue_is_empty(&partition->waiters)) {
-        NrdWaiter *waiter = partition->waiters.head->data;
-        leave_line_locked(partition, waiter);
-        pthread_mutex_unlock(&partition->queue_lock);
-        waiter->deliver(waiter->user_data, error, NULL);
-        pthread_mutex_lock(&partition->queue_lock);
-    }
-    fire_watches_locked(partition);
-    pthread_mutex_unlock(&partition->queue_lock);
+    nrd_line_interrupt(&partition->line, error);
 }
 
 static void on_lease_over(void *user_data)
@@ -408,37 +274,6 @@ static void on_lease_over(void *user_data)
         return;
     nrd_counter_add(NRD_COUNTER_LEASES_EXPIRED, n_expired);
     nrd_consume_wake(partition);
-}
-
-/* Takes one waiter whose time is over out of the line; the earliest deadline of the others goes to *next_ms. */
-static NrdWaiter *timed_out_locked(NrdPartition *partition, int64_t now_ms, int64_t *next_ms)
-{
-    for (GList *l = partition->waiters.head; l; l = l->next) {
-        NrdWaiter *waiter = l->data;
-        if (waiter->deadline_ms <= now_ms) {
-            leave_line_locked(partition, waiter);
-            return waiter;
-        }
-        *next_ms = MIN(*next_ms, waiter->deadline_ms);
-    }
-    return NULL;
-}
-
-static void on_wait_over(void *user_data)
-{
-    NrdPartition *partition = user_data;
-    int64_t next_ms = INT64_MAX;
-    NrdWaiter *waiter;
-    pthread_mutex_lock(&partition->queue_lock);
-    while ((waiter = timed_out_locked(partition, nrd_clock_mono_ms(), &next_ms))) {
-        pthread_mutex_unlock(&partition->queue_lock);
-        waiter->deliver(waiter->user_data, -ETIMEDOUT, NULL);
-        pthread_mutex_lock(&partition->queue_lock);
-        next_ms = INT64_MAX;
-    }
-    if (next_ms != INT64_MAX)
-        nrd_timer_set_earlier(partition->topic->engine->timers, &partition->wait_timer, next_ms);
-    pthread_mutex_unlock(&partition->queue_lock);
 }
 
 /* ---- settling ---- */
@@ -521,37 +356,15 @@ int nrd_partition_seek(NrdPartition *partition, NrdSeek to, uint64_t offset)
 
 bool nrd_partition_readable(NrdPartition *partition)
 {
-    if (nrd_partition_usable(partition) < 0)
-        return false;
-    pthread_mutex_lock(&partition->queue_lock);
-    bool readable = deliverable_locked(partition);
-    pthread_mutex_unlock(&partition->queue_lock);
-    return readable;
+    return nrd_partition_usable(partition) == 0 && nrd_consume_deliverable(partition);
 }
 
 void nrd_watch_set(NrdPartition *partition, NrdWatch *watch, void (*notify)(void *user_data), void *user_data)
 {
-    pthread_mutex_lock(&partition->queue_lock);
-    watch->notify = notify;
-    watch->user_data = user_data;
-    if (!watch->set) {
-        watch->set = true;
-        watch->link = (GList){ .data = watch };
-        g_queue_push_tail_link(&partition->watches, &watch->link);
-        atomic_fetch_add(&partition->n_waiting, 1);
-    }
-    pthread_mutex_unlock(&partition->queue_lock);
+    nrd_line_watch_set(&partition->line, watch, notify, user_data);
 }
 
 bool nrd_watch_clear(NrdPartition *partition, NrdWatch *watch)
 {
-    pthread_mutex_lock(&partition->queue_lock);
-    bool was_set = watch->set;
-    if (was_set) {
-        g_queue_unlink(&partition->watches, &watch->link);
-        watch->set = false;
-        atomic_fetch_sub(&partition->n_waiting, 1);
-    }
-    pthread_mutex_unlock(&partition->queue_lock);
-    return was_set;
+    return nrd_line_watch_clear(&partition->line, watch);
 }

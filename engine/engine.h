@@ -247,7 +247,7 @@ typedef void (*NrdDeliverFn)(void *user_data, int error, const NrdDelivery *deli
 /* A place in the line of waiting readers, embedded in its owner; zero it (or nrd_waiter_init) before each take. It may
  * be freed in the callback or after a cancel that returned true. */
 typedef struct NrdWaiter {
-    /* private to consume.c, guarded by the partition's queue lock */
+    /* private to line.c, guarded by the line's lock */
     NrdDeliverFn deliver;
     void *user_data;
     GList link;
@@ -287,7 +287,7 @@ void nrd_partition_sync_frontier(NrdPartition *partition, NrdDoneFn done, void *
  * thread, no lock held) when that may have become so, or the topic went away. set replaces; clear waits for nothing
  * and returns whether the watch was set: then notify was not and will not be called, else it was or is running. */
 typedef struct NrdWatch {
-    /* private to consume.c */
+    /* private to line.c */
     GList link;
     void (*notify)(void *user_data);
     void *user_data;
@@ -297,6 +297,30 @@ typedef struct NrdWatch {
 bool nrd_partition_readable(NrdPartition *partition);
 void nrd_watch_set(NrdPartition *partition, NrdWatch *watch, void (*notify)(void *user_data), void *user_data);
 bool nrd_watch_clear(NrdPartition *partition, NrdWatch *watch);
+
+/* ---- consuming a topic: any of its partitions, in turn ---- */
+
+/* A consumer of the topic keeps its partitions open. One that cannot be opened is left out, and said so in the log. Blocks.
+ * -EIDRM, -ENODEV, -EIO (out of service). */
+typedef struct NrdTopicConsumer NrdTopicConsumer;
+int nrd_topic_consumer_open(NrdTopic *topic, NrdTopicConsumer **ret_consumer) NRD_MUST_CHECK;
+void nrd_topic_consumer_close(NrdTopicConsumer *consumer); /* takes NULL; its leases stay */
+
+/* As their namesakes for one partition; the delivery says which one it is. Leases go round the partitions, so that a full
+ * one starves none. Each partition hands out in its own order. */
+void nrd_topic_take(NrdTopicConsumer *consumer, NrdWaiter *waiter, int64_t wait_ms, NrdDeliverFn deliver,
+                    void *user_data);
+void nrd_topic_take_sure(NrdTopicConsumer *consumer, NrdDeliverFn deliver, void *user_data);
+bool nrd_topic_take_cancel(NrdTopic *topic, NrdWaiter *waiter);
+bool nrd_topic_readable(NrdTopic *topic);
+void nrd_topic_watch_set(NrdTopic *topic, NrdWatch *watch, void (*notify)(void *user_data), void *user_data);
+bool nrd_topic_watch_clear(NrdTopic *topic, NrdWatch *watch);
+
+/* As nrd_partition_settle; -EINVAL when the topic has no such partition. */
+int nrd_topic_settle(NrdTopic *topic, uint32_t partition, NrdVerb verb, uint64_t offset, uint64_t nonce) NRD_MUST_CHECK;
+
+/* Makes all that is settled in any partition durable; the first failure. Blocks. */
+void nrd_topic_sync_frontiers(NrdTopic *topic, NrdDoneFn done, void *user_data);
 
 /* Receipts as text "partition:offset:nonce". */
 #define NRD_RECEIPT_MAX 53

@@ -7,11 +7,13 @@
  *                                              > produce lock >
  *                                              > read lock >
  *                              > state lock > queue lock
+ *   line lock (of a topic) > state lock; line lock > queue lock
  *
  *   engine admin    mutex; held across the I/O of creating, removing and deleting topics
  *   topic guard     mutex; held across the I/O of a change to one topic's record, and of opening and closing its
  *                   partitions: only callers of that topic wait (the seed takes the produce mutex before the guard; here
  *                   nobody opens while he has the role, because who commits has a pin)
+ *   line lock       mutex; who waits for records (line.h); memory only
  *   state lock      mutex; whether a partition is open, and its pins; memory only
  *   committer role  the seed's produce lock: one thread at a time commits to, rolls, trims, reopens or closes a
  *                   partition's log; it covers the fdatasync of a commit. Not a mutex, since who arrives meanwhile must
@@ -24,6 +26,7 @@
 
 #include "engine/base/diag.h"
 #include "engine/engine.h"
+#include "engine/line.h"
 #include "engine/log/log.h"
 #include "engine/meta/data_dir.h"
 #include "engine/meta/metastore.h"
@@ -61,6 +64,8 @@ struct NrdTopic {
     pthread_mutex_t guard;
     pthread_mutex_t lock;
     pthread_cond_t released; /* with lock: a hold was given back */
+    NrdLine line;            /* of those who consume the topic as one queue */
+    atomic_uint turn;        /* the partition that the next of them is offered first */
     /* guarded by lock */
     NrdTopicRecord *record; /* NULL when it is damaged */
     char *fault;            /* why the topic is out of service, or NULL */
@@ -104,14 +109,15 @@ struct NrdPartition {
     /* guarded by state_lock; the state is changed by who has the topic's guard besides */
     NrdPartitionState state;
     uint32_t n_pins;
-    int64_t used_ms;     /* monotonic; when the last pin was given back */
-    NrdPicture *picture; /* NULL: not known */
-    int open_errno;      /* of the last open, negative; 0: it was opened. Guarded by the topic's guard */
+    _Atomic int64_t used_ms; /* monotonic; when the last pin was given back; a glance needs no lock */
+    NrdPicture *picture;     /* NULL: not known */
+    int open_errno;          /* of the last open, negative; 0: it was opened. Guarded by the topic's guard */
     /* retention.c */
     int64_t left_alone_until_ms; /* monotonic; the cold walk failed on it; the walk's alone */
     /* what the configuration says; atomic */
     _Atomic int64_t retention_ms;
     _Atomic int64_t retention_bytes;
+    _Atomic int64_t retention_due_ms; /* nothing can expire before; 0: look */
 
     /* produce.c */
     atomic_bool warm; /* it has been committed to since the open: the next commit is worth preparing for */
@@ -127,21 +133,17 @@ struct NrdPartition {
     NrdTimer linger_timer;
 
     /* consume.c */
-    atomic_int n_waiting; /* parked waiters and watches: a wake-up that finds 0 takes no lock */
+    NrdLine line;
     pthread_mutex_t queue_lock;
     /* guarded by queue_lock */
-    NrdQueue *queue; /* NULL while the partition is closed */
-    GQueue waiters;  /* of NrdWaiter*, by their link, first come first served */
-    GQueue watches;  /* of NrdWatch* */
-    bool waking;     /* a thread hands records out */
-    bool wake_again;
+    NrdQueue *queue;        /* NULL while the partition is closed */
     int64_t lease_timer_ms; /* what lease_timer is set to, or INT64_MAX */
     NrdTimer lease_timer;
-    NrdTimer wait_timer;
     pthread_mutex_t read_lock;
     /* guarded by read_lock */
     NrdLogCursor *cursor;
-    bool cursor_used; /* since the housekeeping looked last */
+    atomic_bool cursor_holds; /* it has something in memory, perhaps; written with read_lock, a glance needs none */
+    bool cursor_used;         /* since the housekeeping looked last */
 
     /* offsets.c */
     uint64_t settled_seq; /* guarded by queue_lock; counts changes of the frontier and the acked-ahead set */
@@ -262,16 +264,30 @@ void nrd_consume_clear(NrdPartition *partition);
 /* The queue is there from open to close; the caller opens or closes the partition. */
 void nrd_consume_open(NrdPartition *partition, const NrdTopicConfig *config);
 void nrd_consume_close(NrdPartition *partition);
-/* Gives back what the consumers' cursor keeps in memory if nobody has read since the last call. */
+/* Gives back what the consumers' cursor keeps in memory if nobody has read since the last call. Needs a pin. */
 void nrd_consume_rest(NrdPartition *partition);
 /* A higher cap frees slots: nrd_consume_wake afterwards, with no lock held. */
 void nrd_consume_configure(NrdPartition *partition, const NrdTopicConfig *config);
 
-/* Hands out what has become deliverable to who waits. No lock held. */
+/* A lease on the lowest deliverable record of an open partition; sure: as in nrd_partition_take_sure. Memory only. */
+bool nrd_consume_lease(NrdPartition *partition, bool sure, NrdLease *ret_lease);
+
+/* Whether there is one to be had; false for a closed partition. Memory only. */
+bool nrd_consume_deliverable(NrdPartition *partition);
+
+/* Reads the leased record and calls back, with it or with a failure (the lease is given back then). False: it can never
+ * be read, and was passed over; nobody was called. No lock held. */
+bool nrd_consume_serve(NrdPartition *partition, NrdDeliverFn deliver, void *user_data, NrdLease lease);
+
+/* Hands out what has become deliverable to who waits: for the partition, then for the topic. No lock held. */
 void nrd_consume_wake(NrdPartition *partition);
 
 /* Answers every parked reader with error and fires every watch. */
 void nrd_consume_interrupt(NrdPartition *partition, int error);
+
+/* ---- topic_consume.c ---- */
+
+void nrd_topic_line_init(NrdTopic *topic);
 
 /* ---- offsets.c ---- */
 

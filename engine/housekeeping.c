@@ -99,11 +99,13 @@ static bool kept_for_retention(NrdPartition *partition)
 
 static void rest_partition(NrdPartition *partition, int64_t idle_ms)
 {
-    if (!nrd_partition_pin_if_open(partition))
+    bool holds = atomic_load(&partition->cursor_holds);
+    bool idle = nrd_clock_mono_ms() - atomic_load(&partition->used_ms) >= idle_ms;
+    if ((!holds && !idle) || !nrd_partition_pin_if_open(partition))
         return;
     nrd_consume_rest(partition);
     nrd_partition_unpin_quietly(partition);
-    if (!kept_for_retention(partition) && nrd_partition_close_idle(partition, idle_ms, false))
+    if (idle && !kept_for_retention(partition) && nrd_partition_close_idle(partition, idle_ms, false))
         nrd_counter_add(NRD_COUNTER_IDLE_CLOSED, 1);
 }
 

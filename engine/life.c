@@ -28,8 +28,8 @@ NrdPartition *nrd_partition_new(NrdTopic *topic, uint32_t number)
 /* A call that looked just before the close may have set one after it. */
 static void drain_timers(NrdPartition *partition)
 {
-    NrdTimer *timers[] = { &partition->linger_timer, &partition->lease_timer, &partition->wait_timer,
-                           &partition->tick_timer,   &partition->write_timer, &partition->level_timer };
+    NrdTimer *timers[] = { &partition->linger_timer, &partition->lease_timer, &partition->tick_timer,
+                           &partition->write_timer, &partition->level_timer };
     for (size_t i = 0; i < G_N_ELEMENTS(timers); i++)
         nrd_timer_drain(partition->topic->engine->timers, timers[i]);
 }
@@ -194,7 +194,7 @@ static void unpin(NrdPartition *partition, bool used)
     g_assert(partition->n_pins > 0);
     partition->n_pins--;
     if (used)
-        partition->used_ms = now_ms;
+        atomic_store(&partition->used_ms, now_ms);
     pthread_mutex_unlock(&partition->state_lock);
 }
 
@@ -288,7 +288,7 @@ static NrdPicture *take_picture(NrdPartition *partition)
 static bool may_close_locked(NrdPartition *partition, int64_t idle_ms)
 {
     if (partition->state != NRD_PARTITION_OPEN || partition->n_pins > 0 || atomic_load(&partition->closed) ||
-        nrd_clock_mono_ms() - partition->used_ms < idle_ms)
+        nrd_clock_mono_ms() - atomic_load(&partition->used_ms) < idle_ms)
         return false;
     pthread_mutex_lock(&partition->queue_lock);
     bool leased = nrd_queue_in_flight(partition->queue) > 0;
@@ -362,7 +362,6 @@ static bool shut(NrdPartition *partition)
     nrd_produce_fail_waiters(partition, error);
     nrd_consume_interrupt(partition, error);
     nrd_timer_drain(partition->topic->engine->timers, &partition->lease_timer);
-    nrd_timer_drain(partition->topic->engine->timers, &partition->wait_timer);
     return true;
 }
 

@@ -24,6 +24,7 @@ void nrd_partition_configure(NrdPartition *partition, const NrdTopicConfig *conf
     nrd_consume_configure(partition, config);
     atomic_store(&partition->retention_ms, config->retention_ms);
     atomic_store(&partition->retention_bytes, config->retention_bytes);
+    atomic_store(&partition->retention_due_ms, 0);
 }
 
 int nrd_partition_usable(NrdPartition *partition)

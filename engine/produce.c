@@ -203,8 +203,10 @@ static void round_answer(Round *round)
 /* A bound on bytes holds at once, not at the next sweep. */
 static void kick_when_too_large(NrdPartition *partition)
 {
-    if (atomic_load(&partition->retention_bytes) > 0 && nrd_retention_due(partition, 0))
-        nrd_housekeeping_kick_retention(partition->topic->engine->housekeeping);
+    if (atomic_load(&partition->retention_bytes) == 0 || !nrd_retention_due(partition, 0))
+        return;
+    atomic_store(&partition->retention_due_ms, 0);
+    nrd_housekeeping_kick_retention(partition->topic->engine->housekeeping);
 }
 
 /* One round, entered and left with the produce lock held; each result goes to those it concerns. */

@@ -58,9 +58,16 @@ static int sweep_pinned(NrdPartition *partition, int64_t now_ms)
 
 void nrd_retention_sweep(NrdPartition *partition, int64_t now_ms)
 {
-    if (!nrd_partition_pin_if_open(partition))
+    /* Ten thousand partitions in which nothing can have expired cost a load each. A bound on bytes is looked at when
+     * something is committed, which asks for a sweep. */
+    if (now_ms < atomic_load(&partition->retention_due_ms) || !nrd_partition_pin_if_open(partition))
         return;
     (void)!sweep_pinned(partition, now_ms); /* what failed was told where it failed, and is tried by the next sweep */
+    NrdRetention retention = bounds(partition, now_ms);
+    /* A commit that passes the bound meanwhile either says so after this, or is seen by the look that follows. */
+    atomic_store(&partition->retention_due_ms, nrd_log_next_expiry_ms(atomic_load(&partition->log), &retention));
+    if (nrd_log_has_expired(atomic_load(&partition->log), &retention))
+        atomic_store(&partition->retention_due_ms, 0);
     nrd_partition_unpin_quietly(partition);
 }
 

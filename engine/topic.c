@@ -26,6 +26,7 @@ NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *rec
         g_strlcpy(topic->id, record->id, sizeof topic->id);
     topic->partitions = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_partition_free);
     topic->retired = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_partition_free);
+    nrd_topic_line_init(topic);
     pthread_mutex_init(&topic->guard, NULL);
     pthread_mutex_init(&topic->lock, NULL);
     pthread_condattr_t attr;
@@ -49,6 +50,7 @@ void nrd_topic_unref(NrdTopic *topic)
     g_ptr_array_unref(topic->partitions);
     g_ptr_array_unref(topic->retired);
     nrd_topic_record_free(topic->record);
+    nrd_line_clear(&topic->line);
     pthread_cond_destroy(&topic->released);
     pthread_mutex_destroy(&topic->lock);
     pthread_mutex_destroy(&topic->guard);
@@ -187,6 +189,7 @@ void nrd_topic_unmake(NrdTopic *topic)
 
 void nrd_topic_interrupt(NrdTopic *topic)
 {
+    nrd_line_interrupt(&topic->line, nrd_topic_deleted(topic) ? -EIDRM : -ENODEV);
     for (uint32_t i = 0; i < nrd_topic_n_partitions(topic); i++)
         nrd_consume_interrupt(nrd_topic_partition(topic, i), nrd_topic_deleted(topic) ? -EIDRM : -ENODEV);
 }

@@ -35,6 +35,8 @@ bool nrd_may_write(fuse_req_t req, NrdTopic *topic, const char *path)
 
 static bool may_write_beside(fuse_req_t req, const NrdNode *node, const char *name)
 {
+    if (!node->partition)
+        return nrd_may_write(req, node->topic, name);
     char *path = g_strdup_printf("p%05u/%s", nrd_partition_number(node->partition), name);
     bool may = nrd_may_write(req, node->topic, path);
     g_free(path);

@@ -1,6 +1,7 @@
 /* `ack`: lines `[ack|nack|extend] <receipt>` from whoever has the receipt. See lines.h for lines without newline. state
  * is an NrdLines, guarded by the handle's lock. */
 #include "fs/lines.h"
+#include "fs/source.h"
 #include "fs/stream.h"
 
 #include <errno.h>
@@ -26,10 +27,10 @@ static int settle(NrdHandle *handle, NrdVerb verb, const char *receipt, size_t s
     uint32_t partition;
     uint64_t offset, nonce;
     int error = nrd_receipt_read(receipt, size, &partition, &offset, &nonce);
-    if (error < 0 || partition != nrd_partition_number(handle->partition))
+    if (error < 0)
         return -EINVAL;
     place->offset = (int64_t)offset;
-    return nrd_partition_settle(handle->partition, verb, offset, nonce);
+    return nrd_source_settle(handle, verb, partition, offset, nonce);
 }
 
 static int run_line(void *user_data, const char *line, size_t size)

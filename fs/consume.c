@@ -56,7 +56,7 @@ void nrd_consume_hand_over(NrdHandle *handle, fuse_req_t req, size_t size, const
                            bool receipts)
 {
     NrdStream *stream = nrd_handle_stream(handle);
-    NrdStreamLease lease = { delivery->offset, delivery->nonce };
+    NrdStreamLease lease = { delivery->partition, delivery->offset, delivery->nonce };
     size_t n = MIN(size, text->len);
     char *piece = text->str;
     if (n < text->len) {
@@ -102,6 +102,22 @@ static void jsonl_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off
         nrd_consume_park(handle, req, size, flags, deliver_jsonl);
 }
 
+/* `offset` or, since offsets of a topic's partitions are alike, `partition:offset`. */
+static int parse_record(const char *text, size_t size, int64_t *ret_partition, uint64_t *ret_offset)
+{
+    const char *colon = memchr(text, ':', size);
+    uint64_t partition = 0;
+    if (!colon) {
+        *ret_partition = NRD_NO_PARTITION;
+        return nrd_number_parse(text, size, INT64_MAX, ret_offset);
+    }
+    int error = nrd_number_parse(text, (size_t)(colon - text), UINT32_MAX, &partition);
+    if (error == 0)
+        error = nrd_number_parse(colon + 1, size - (size_t)(colon + 1 - text), INT64_MAX, ret_offset);
+    *ret_partition = (int64_t)partition;
+    return error;
+}
+
 static int settle(NrdHandle *handle, const char *line, size_t size, NrdPlace *place)
 {
     static const char *const words[] = { "ack", "nack", "extend" };
@@ -110,21 +126,22 @@ static int settle(NrdHandle *handle, const char *line, size_t size, NrdPlace *pl
         const char *rest;
         size_t rest_size;
         uint64_t offset;
+        int64_t partition;
         if (!nrd_word_match(line, size, words[i], &rest, &rest_size))
             continue;
         if (verbs[i] == NRD_VERB_ACK && !handle->may_settle)
             return -EACCES;
         if (size == strlen(words[i]))
             return nrd_stream_settle_delivered(handle, verbs[i]);
-        if (nrd_number_parse(rest, rest_size, INT64_MAX, &offset) < 0)
+        if (parse_record(rest, rest_size, &partition, &offset) < 0)
             return -EINVAL;
         place->offset = (int64_t)offset;
-        return nrd_stream_settle_offset(handle, verbs[i], offset);
+        return nrd_stream_settle_record(handle, verbs[i], partition, offset);
     }
     return -EINVAL;
 }
 
-/* `ack|nack|extend [offset]` */
+/* `ack|nack|extend [offset | partition:offset]` */
 static int run_line(void *user_data, const char *line, size_t size)
 {
     NrdHandle *handle = user_data;
@@ -199,6 +216,7 @@ const NrdFileOps nrd_consume_ops = {
     .destroy = nrd_stream_destroy,
     .poll = nrd_stream_poll,
     .watch = true,
+    .takes = true,
 };
 
 const NrdFileOps nrd_consume_jsonl_ops = {
@@ -209,4 +227,5 @@ const NrdFileOps nrd_consume_jsonl_ops = {
     .destroy = nrd_stream_destroy,
     .poll = nrd_stream_poll,
     .watch = true,
+    .takes = true,
 };

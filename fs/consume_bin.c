@@ -14,6 +14,7 @@
  * file's, and goes back with it. */
 #include "engine/base/endian.h"
 #include "fs/consume.h"
+#include "fs/source.h"
 #include "fs/stream.h"
 
 #define HEAD_BYTES ((size_t)36)
@@ -32,6 +33,11 @@ static size_t size_of(const NrdDelivery *delivery)
     return HEAD_BYTES + delivery->key_size + delivery->payload_size;
 }
 
+static NrdStreamLease lease_of(const NrdDelivery *delivery)
+{
+    return (NrdStreamLease){ delivery->partition, delivery->offset, delivery->nonce };
+}
+
 static void append(GString *bytes, const NrdDelivery *delivery)
 {
     uint8_t head[HEAD_BYTES];
@@ -48,7 +54,7 @@ static void append(GString *bytes, const NrdDelivery *delivery)
 
 static void add(Batch *batch, const NrdDelivery *delivery)
 {
-    NrdStreamLease lease = { delivery->offset, delivery->nonce };
+    NrdStreamLease lease = lease_of(delivery);
     append(batch->bytes, delivery);
     g_array_append_val(batch->leases, lease);
 }
@@ -59,7 +65,7 @@ static void add_next(void *user_data, int error, const NrdDelivery *delivery)
     Batch *batch = user_data;
     batch->full = error < 0 || size_of(delivery) > batch->size - batch->bytes->len;
     if (error == 0 && batch->full)
-        nrd_stream_give_back(batch->handle, (NrdStreamLease){ delivery->offset, delivery->nonce });
+        nrd_stream_give_back(batch->handle, lease_of(delivery));
     else if (error == 0)
         add(batch, delivery);
 }
@@ -69,7 +75,7 @@ static void fill(Batch *batch)
     while (!batch->full && batch->size - batch->bytes->len >= HEAD_BYTES) {
         NrdWaiter waiter;
         nrd_waiter_init(&waiter);
-        nrd_partition_take(batch->handle->partition, &waiter, 0, add_next, batch);
+        nrd_source_take(batch->handle, &waiter, 0, add_next, batch);
     }
 }
 
@@ -130,4 +136,5 @@ const NrdFileOps nrd_consume_bin_ops = {
     .destroy = nrd_stream_destroy,
     .poll = nrd_stream_poll,
     .watch = true,
+    .takes = true,
 };

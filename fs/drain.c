@@ -1,5 +1,6 @@
 /* `drain`: as many lines as fit the buffer, never waiting. A read, also the one that finds the end, settles what the
  * one before it delivered; closing without another read gives that back. */
+#include "fs/source.h"
 #include "fs/stream.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@ static void add(void *user_data, int error, const NrdDelivery *delivery)
     batch->error = error;
     if (error < 0)
         return;
-    NrdStreamLease lease = { delivery->offset, delivery->nonce };
+    NrdStreamLease lease = { delivery->partition, delivery->offset, delivery->nonce };
     size_t room = batch->size - batch->text->len;
     if (delivery->payload_size + 1 <= room) {
         g_string_append_len(batch->text, (const char *)delivery->payload, (gssize)delivery->payload_size);
@@ -43,7 +44,7 @@ static void add(void *user_data, int error, const NrdDelivery *delivery)
 static void take_batch(Batch *batch)
 {
     while (!batch->full && batch->error == 0 && batch->text->len < batch->size)
-        nrd_partition_take_sure(batch->handle->partition, add, batch);
+        nrd_source_take_sure(batch->handle, add, batch);
     for (guint i = 0; i < batch->leases->len; i++)
         nrd_stream_hold(nrd_handle_stream(batch->handle), g_array_index(batch->leases, NrdStreamLease, i));
 }
@@ -100,4 +101,5 @@ const NrdFileOps nrd_drain_ops = {
     .release = nrd_stream_release,
     .destroy = nrd_stream_destroy,
     .poll = drain_poll,
+    .takes = true,
 };

@@ -53,9 +53,12 @@ static void open_later(NrdNode *node, fuse_req_t req, void *data, int error)
     g_free(opening);
 }
 
-/* Whether the partition has to be looked at or opened first; what is visited is read from the log as well. */
+/* Whether a partition has to be looked at or opened first; what is visited is read from the log as well. Who consumes a
+ * topic may have to open many. */
 static bool open_waits(const NrdNode *node)
 {
+    if (!node->partition)
+        return node->info->ops->takes;
     bool needs_log = node->info->pins || node->info->ops->visit;
     return nrd_node_unknown(node) || (needs_log && !nrd_partition_is_open(node->partition));
 }
@@ -72,7 +75,7 @@ void nrd_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
     int error = check_open(node, fi->flags);
     bool may_settle = error == 0 && node->info->stream && nrd_may_settle(req, node);
-    if (error == 0 && node->info->kind == NRD_KIND_DRAIN && !may_settle)
+    if (error == 0 && node->info->ops == &nrd_drain_ops && !may_settle)
         error = -EACCES; /* to read it is to settle */
     if (error == 0 && !may_open(req, node, fi->flags))
         error = -EACCES;

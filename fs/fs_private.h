@@ -37,6 +37,16 @@ typedef enum NrdKind {
     NRD_KIND_TOPIC_CONFIG,
     NRD_KIND_TOPIC_CTL,
     NRD_KIND_TOPIC_STATUS,
+    NRD_KIND_TOPIC_CONSUME_LINK,
+    NRD_KIND_TOPIC_CONSUME_JSONL_LINK,
+    NRD_KIND_TOPIC_CONSUME_BIN_LINK,
+    NRD_KIND_TOPIC_DRAIN_LINK,
+    NRD_KIND_TOPIC_ACK,
+    NRD_KIND_TOPIC_STREAMS,
+    NRD_KIND_TOPIC_CONSUME,
+    NRD_KIND_TOPIC_CONSUME_JSONL,
+    NRD_KIND_TOPIC_CONSUME_BIN,
+    NRD_KIND_TOPIC_DRAIN,
     NRD_KIND_PARTITION,
     NRD_KIND_CTL,
     NRD_KIND_STATUS,
@@ -110,6 +120,7 @@ struct NrdFileOps {
     char *(*text)(NrdNode *node); /* content of a text file (text_file.c) */
     uint32_t (*poll)(NrdHandle *handle);
     bool watch; /* poll waits for the partition to become readable */
+    bool takes; /* it consumes: in a topic's folder, from every partition */
 };
 
 extern const NrdFileOps nrd_help_ops;
@@ -165,6 +176,7 @@ struct NrdHandle {
     NrdNode *node; /* referenced */
     NrdTopic *topic;
     NrdPartition *partition;
+    NrdTopicConsumer *consumer; /* of a file that consumes a topic */
     const NrdFileOps *ops;
     int flags;       /* of the OPEN */
     NrdPoll *poll;   /* see poll.c */

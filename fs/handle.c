@@ -36,6 +36,7 @@ static void free_handle(NrdHandle *handle)
 {
     if (handle->ops->destroy)
         handle->ops->destroy(handle);
+    nrd_topic_consumer_close(handle->consumer);
     if (handle->pinned)
         nrd_partition_unpin(handle->partition);
     if (handle->topic)
@@ -45,14 +46,24 @@ static void free_handle(NrdHandle *handle)
     g_free(handle);
 }
 
+/* Keeps open what the file works with: its partition, or, of a file that consumes a topic, all of them. */
+static int pin(NrdHandle *handle)
+{
+    const NrdNode *node = handle->node;
+    if (!node->partition)
+        return handle->ops->takes ? nrd_topic_consumer_open(node->topic, &handle->consumer) : 0;
+    int error = node->info->pins ? nrd_partition_pin(node->partition) : 0;
+    handle->pinned = node->info->pins && error == 0;
+    return error;
+}
+
 int nrd_handle_open(NrdFs *fs, NrdNode *node, int flags, NrdHandle **ret_handle)
 {
     int error = node->topic ? nrd_topic_hold(node->topic) : 0;
     if (error < 0)
         return error;
     NrdHandle *handle = new_handle(fs, node, flags);
-    error = node->info->pins ? nrd_partition_pin(node->partition) : 0;
-    handle->pinned = node->info->pins && error == 0;
+    error = pin(handle);
     if (error == 0 && handle->ops->open)
         error = handle->ops->open(handle);
     if (error < 0) {

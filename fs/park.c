@@ -1,10 +1,12 @@
-/* See park.h. Who owns a parked read: the engine, from nrd_partition_take on, until it calls `deliver`; or the interrupt
- * callback, when nrd_waiter_cancel says so. The owner replies and frees.
+/* See park.h. Who owns a parked read: the engine, from nrd_source_take on, until it calls `deliver`; or the interrupt
+ * callback, when nrd_source_cancel says so. The owner replies and frees.
  *
  * libfuse calls the interrupt callback with the request's lock held, possibly from within fuse_req_interrupt_func; so
  * `deliver` unregisters it first: after that it neither runs nor will. The callback is registered before the take: a
  * cancel that comes in between is kept by the waiter and ends the take. */
 #include "fs/park.h"
+
+#include "fs/source.h"
 
 #include <errno.h>
 
@@ -41,7 +43,7 @@ static void deliver(void *user_data, int error, const NrdDelivery *delivery)
 static void interrupted(fuse_req_t req, void *user_data)
 {
     Park *park = user_data;
-    if (!nrd_waiter_cancel(park->handle->partition, &park->waiter))
+    if (!nrd_source_cancel(park->handle, &park->waiter))
         return;
     fuse_reply_err(req, EINTR);
     free_park(park);
@@ -56,7 +58,8 @@ void nrd_park_read(NrdHandle *handle, fuse_req_t req, size_t size, int64_t wait_
     park->timeout_error = timeout_error;
     park->done = done;
     nrd_waiter_init(&park->waiter);
-    NrdPartition *partition = handle->partition;
     fuse_req_interrupt_func(req, interrupted, park);
-    nrd_partition_take(partition, &park->waiter, wait_ms, deliver, park);
+    nrd_handle_ref(handle); /* park may be gone before the call returns */
+    nrd_source_take(handle, &park->waiter, wait_ms, deliver, park);
+    nrd_handle_unref(handle);
 }

@@ -3,15 +3,15 @@
  * A NrdPoll is counted: the open file has a reference, and so has the watch while it is set. Whoever ends the watch
  * gives that one back: the notification, or, when it comes first, who clears the watch. So a notification that is still
  * running while the file is released finds its NrdPoll, with nothing left in it to notify. */
-#include "fs/fs_private.h"
+#include "fs/source.h"
 
 #include <errno.h>
 #include <poll.h>
 
 struct NrdPoll {
-    NrdPartition *partition;
-    NrdTopic *topic; /* referenced: the partition lives as long */
-    gint n_refs;     /* atomic */
+    NrdPartition *partition; /* NULL: the file consumes the topic */
+    NrdTopic *topic;         /* referenced: the partition lives as long */
+    gint n_refs;             /* atomic */
     /* guarded by arming: one request at a time sets or clears the watch */
     GMutex arming;
     NrdWatch watch;
@@ -65,7 +65,7 @@ void nrd_poll_unregister(NrdHandle *handle)
     NrdPoll *poll = g_steal_pointer(&handle->poll);
     if (!poll)
         return;
-    if (nrd_watch_clear(poll->partition, &poll->watch))
+    if (nrd_source_watch_clear(poll->topic, poll->partition, &poll->watch))
         unref(poll);
     swap_handle(poll, NULL, true);
     unref(poll);
@@ -94,9 +94,9 @@ static void arm(NrdPoll *poll, struct fuse_pollhandle *ph)
 {
     swap_handle(poll, ph, false);
     g_mutex_lock(&poll->arming);
-    if (!nrd_watch_clear(poll->partition, &poll->watch))
+    if (!nrd_source_watch_clear(poll->topic, poll->partition, &poll->watch))
         g_atomic_int_inc(&poll->n_refs); /* it was not set; else it keeps the reference it had */
-    nrd_watch_set(poll->partition, &poll->watch, notify, poll);
+    nrd_source_watch_set(poll->topic, poll->partition, &poll->watch, notify, poll);
     g_mutex_unlock(&poll->arming);
 }
 

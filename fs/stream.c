@@ -1,6 +1,9 @@
 /* See stream.h. */
 #include "fs/stream.h"
 
+#include "fs/hash.h"
+#include "fs/source.h"
+
 #include <errno.h>
 #include <poll.h>
 
@@ -19,7 +22,7 @@ struct NrdStream {
     gint n_refs; /* atomic */
     /* guarded by lock */
     GMutex lock;
-    GHashTable *held; /* &held->lease.offset -> Held; a newer lease of an offset replaces a lapsed one */
+    GHashTable *held; /* &held->lease -> Held, by partition and offset; a newer lease replaces a lapsed one */
     GQueue rests;     /* Rest, oldest first */
 };
 
@@ -30,12 +33,24 @@ static void free_rest(void *data)
     g_free(rest);
 }
 
+static guint record_hash(gconstpointer key)
+{
+    const NrdStreamLease *lease = key;
+    return (guint)nrd_hash_mix(lease->offset ^ (uint64_t)lease->partition << 48);
+}
+
+static gboolean record_equal(gconstpointer a, gconstpointer b)
+{
+    const NrdStreamLease *x = a, *y = b;
+    return x->partition == y->partition && x->offset == y->offset;
+}
+
 static NrdStream *new_stream(void)
 {
     NrdStream *stream = g_new0(NrdStream, 1);
     stream->n_refs = 1;
     g_mutex_init(&stream->lock);
-    stream->held = g_hash_table_new_full(g_int64_hash, g_int64_equal, NULL, g_free);
+    stream->held = g_hash_table_new_full(record_hash, record_equal, NULL, g_free);
     g_queue_init(&stream->rests);
     return stream;
 }
@@ -78,12 +93,12 @@ static void hold_locked(NrdStream *stream, NrdStreamLease lease, bool delivered)
 {
     Held *held = g_new(Held, 1);
     *held = (Held){ lease, delivered };
-    g_hash_table_replace(stream->held, &held->lease.offset, held);
+    g_hash_table_replace(stream->held, &held->lease, held);
 }
 
 static Held *find_locked(NrdStream *stream, NrdStreamLease lease)
 {
-    Held *held = g_hash_table_lookup(stream->held, &lease.offset);
+    Held *held = g_hash_table_lookup(stream->held, &lease);
     return held && held->lease.nonce == lease.nonce ? held : NULL;
 }
 
@@ -107,10 +122,10 @@ void nrd_stream_hold_rest(NrdStream *stream, NrdStreamLease lease, GString *text
 static void drop_locked(NrdStream *stream, NrdStreamLease lease)
 {
     if (find_locked(stream, lease))
-        g_hash_table_remove(stream->held, &lease.offset);
+        g_hash_table_remove(stream->held, &lease);
     for (GList *l = stream->rests.head; l; l = l->next) {
         Rest *rest = l->data;
-        if (rest->lease.nonce != lease.nonce || rest->lease.offset != lease.offset)
+        if (rest->lease.nonce != lease.nonce || !record_equal(&rest->lease, &lease))
             continue;
         free_rest(rest);
         g_queue_delete_link(&stream->rests, l);
@@ -124,7 +139,7 @@ static void delivered_locked(NrdStream *stream, NrdStreamLease lease, bool recei
     if (held)
         held->delivered = true;
     if (held && receipts)
-        g_hash_table_remove(stream->held, &lease.offset);
+        g_hash_table_remove(stream->held, &lease);
 }
 
 GString *nrd_stream_line(const NrdDelivery *delivery)
@@ -161,10 +176,9 @@ bool nrd_stream_reply_rest(NrdHandle *handle, fuse_req_t req, size_t size, bool 
 }
 
 /* The lease is given back whether it is still known here or not; one that has lapsed is nobody's loss. */
-static void nack(NrdPartition *partition, NrdStreamLease lease)
+static void nack(NrdHandle *handle, NrdStreamLease lease)
 {
-    int error = nrd_partition_settle(partition, NRD_VERB_NACK, lease.offset, lease.nonce);
-    (void)error;
+    (void)!nrd_source_settle(handle, NRD_VERB_NACK, lease.partition, lease.offset, lease.nonce);
 }
 
 void nrd_stream_give_back(NrdHandle *handle, NrdStreamLease lease)
@@ -173,12 +187,14 @@ void nrd_stream_give_back(NrdHandle *handle, NrdStreamLease lease)
     g_mutex_lock(&stream->lock);
     drop_locked(stream, lease);
     g_mutex_unlock(&stream->lock);
-    nack(handle->partition, lease);
+    nack(handle, lease);
 }
 
-static int by_offset(const void *a, const void *b)
+static int by_place(const void *a, const void *b)
 {
     const NrdStreamLease *x = a, *y = b;
+    if (x->partition != y->partition)
+        return x->partition < y->partition ? -1 : 1;
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
@@ -199,7 +215,7 @@ static GArray *list_held(NrdStream *stream, bool only_delivered, bool take)
             g_hash_table_iter_remove(&iter);
     }
     g_mutex_unlock(&stream->lock);
-    g_array_sort(leases, by_offset);
+    g_array_sort(leases, by_place);
     return leases;
 }
 
@@ -215,7 +231,7 @@ void nrd_stream_release(NrdHandle *handle, bool last)
     if (stream) {
         GArray *leases = list_held(stream, false, true);
         for (guint i = 0; i < leases->len; i++)
-            nack(handle->partition, g_array_index(leases, NrdStreamLease, i));
+            nack(handle, g_array_index(leases, NrdStreamLease, i));
         g_array_unref(leases);
         unref(stream);
     }
@@ -225,7 +241,7 @@ void nrd_stream_release(NrdHandle *handle, bool last)
 static void put_back(NrdStream *stream, NrdStreamLease lease)
 {
     g_mutex_lock(&stream->lock);
-    if (!g_hash_table_contains(stream->held, &lease.offset))
+    if (!g_hash_table_contains(stream->held, &lease))
         hold_locked(stream, lease, true);
     g_mutex_unlock(&stream->lock);
 }
@@ -237,7 +253,7 @@ int nrd_stream_settle_delivered(NrdHandle *handle, NrdVerb verb)
     GArray *leases = list_held(stream, true, verb != NRD_VERB_EXTEND);
     for (guint i = 0; i < leases->len; i++) {
         NrdStreamLease lease = g_array_index(leases, NrdStreamLease, i);
-        int error = nrd_partition_settle(handle->partition, verb, lease.offset, lease.nonce);
+        int error = nrd_source_settle(handle, verb, lease.partition, lease.offset, lease.nonce);
         if (error == -EAGAIN)
             put_back(stream, lease);
         if (error == -ESTALE && verb == NRD_VERB_EXTEND) {
@@ -252,16 +268,47 @@ int nrd_stream_settle_delivered(NrdHandle *handle, NrdVerb verb)
     return first_error;
 }
 
-int nrd_stream_settle_offset(NrdHandle *handle, NrdVerb verb, uint64_t offset)
+/* The one record held with that offset, whatever its partition; -EINVAL when there are several. */
+static int find_offset_locked(NrdStream *stream, uint64_t offset, NrdStreamLease *ret_lease)
+{
+    GHashTableIter iter;
+    void *value;
+    int error = -ESTALE;
+    g_hash_table_iter_init(&iter, stream->held);
+    while (g_hash_table_iter_next(&iter, NULL, &value)) {
+        const Held *held = value;
+        if (held->lease.offset != offset)
+            continue;
+        error = error == -ESTALE ? 0 : -EINVAL;
+        *ret_lease = held->lease;
+    }
+    return error;
+}
+
+static int find_record(NrdStream *stream, int64_t partition, uint64_t offset, NrdStreamLease *ret_lease)
+{
+    NrdStreamLease key = { .partition = (uint32_t)partition, .offset = offset };
+    int error = 0;
+    g_mutex_lock(&stream->lock);
+    const Held *held = partition == NRD_NO_PARTITION ? NULL : g_hash_table_lookup(stream->held, &key);
+    if (held)
+        *ret_lease = held->lease;
+    else
+        error = partition == NRD_NO_PARTITION ? find_offset_locked(stream, offset, ret_lease) : -ESTALE;
+    g_mutex_unlock(&stream->lock);
+    return error;
+}
+
+int nrd_stream_settle_record(NrdHandle *handle, NrdVerb verb, int64_t partition, uint64_t offset)
 {
     NrdStream *stream = nrd_handle_stream(handle);
-    g_mutex_lock(&stream->lock);
-    Held *held = g_hash_table_lookup(stream->held, &offset);
-    NrdStreamLease lease = held ? held->lease : (NrdStreamLease){ 0 };
-    g_mutex_unlock(&stream->lock);
-    if (!held)
-        return -ESTALE;
-    int error = nrd_partition_settle(handle->partition, verb, lease.offset, lease.nonce);
+    NrdStreamLease lease;
+    if (handle->partition && partition == NRD_NO_PARTITION)
+        partition = nrd_partition_number(handle->partition);
+    int error = find_record(stream, partition, offset, &lease);
+    if (error < 0)
+        return error;
+    error = nrd_source_settle(handle, verb, lease.partition, lease.offset, lease.nonce);
     if (error == -EAGAIN || (error == 0 && verb == NRD_VERB_EXTEND))
         return error;
     g_mutex_lock(&stream->lock);
@@ -273,8 +320,10 @@ int nrd_stream_settle_offset(NrdHandle *handle, NrdVerb verb, uint64_t offset)
 void nrd_log_settle_refused(NrdPlace place, int error)
 {
     if (error == -EINVAL)
-        nrd_diag(NRD_LEVEL_WARNING, place,
-                 "a line was refused: it is malformed, or its receipt is of another partition");
+        nrd_diag(
+            NRD_LEVEL_WARNING, place,
+            "a line was refused: it is malformed, names records of several partitions, or its receipt is of another "
+            "partition");
     else if (error == -ESTALE)
         nrd_diag(NRD_LEVEL_NOTICE, place, "a receipt was refused: its lease has lapsed, was settled, or never was");
     else if (error == -EAGAIN)
@@ -299,7 +348,7 @@ void nrd_stream_reply_synced(NrdHandle *handle, fuse_req_t req, int before)
 {
     FrontierWait *wait = g_new(FrontierWait, 1);
     *wait = (FrontierWait){ req, nrd_handle_ref(handle), before };
-    nrd_partition_sync_frontier(handle->partition, frontier_synced, wait);
+    nrd_source_sync(handle, frontier_synced, wait);
 }
 
 uint32_t nrd_stream_poll(NrdHandle *handle)
@@ -309,7 +358,7 @@ uint32_t nrd_stream_poll(NrdHandle *handle)
     g_mutex_lock(&stream->lock);
     bool readable = stream->rests.length > 0;
     g_mutex_unlock(&stream->lock);
-    if (readable || nrd_partition_readable(handle->partition))
+    if (readable || nrd_source_readable(handle))
         events |= POLLIN | POLLRDNORM;
     return events;
 }

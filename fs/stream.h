@@ -1,6 +1,6 @@
 /* What the handles of one consuming node share: the leases they hold, and records read in part.
  *
- * Records are identified by offset and nonce. The engine decides whether a lease lives; here is only what was handed
+ * Records are identified by partition, offset and nonce. The engine decides whether a lease lives; here is only what was handed
  * out and not yet settled. Threads: any; functions that settle call the engine with no lock held. */
 #ifndef NRD_FS_STREAM_H
 #define NRD_FS_STREAM_H
@@ -17,6 +17,7 @@ typedef struct NrdStreamHandle {
 } NrdStreamHandle;
 
 typedef struct NrdStreamLease {
+    uint32_t partition;
     uint64_t offset;
     uint64_t nonce;
 } NrdStreamLease;
@@ -51,8 +52,9 @@ void nrd_stream_give_back(NrdHandle *handle, NrdStreamLease lease);
 /* Settles everything fully delivered: 0, or the first error. What the full acked-ahead set refuses stays held. */
 int nrd_stream_settle_delivered(NrdHandle *handle, NrdVerb verb) NRD_MUST_CHECK;
 
-/* Settles one record: -ESTALE when it is not held. */
-int nrd_stream_settle_offset(NrdHandle *handle, NrdVerb verb, uint64_t offset) NRD_MUST_CHECK;
+/* Settles one record: -ESTALE when it is not held. partition may be NRD_NO_PARTITION: then the one that is held with that
+ * offset, -EINVAL when records of several partitions are. */
+int nrd_stream_settle_record(NrdHandle *handle, NrdVerb verb, int64_t partition, uint64_t offset) NRD_MUST_CHECK;
 
 /* One line about a line of `ack` or `consume` that did not take effect; nothing when error is 0. */
 void nrd_log_settle_refused(NrdPlace place, int error);

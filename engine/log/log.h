@@ -119,6 +119,11 @@ typedef struct NrdRetention {
 /* Whether nrd_log_expire would do something now. Memory only, any thread; costs a look at the oldest segment. */
 bool nrd_log_has_expired(NrdLog *log, const NrdRetention *retention);
 
+/* The earliest time (Unix milliseconds) at which something may become too old: a lower bound that stays good while records
+ * are only added. 0: at once, or files of detached segments are still there. INT64_MAX: never, by age. Memory only, any
+ * thread. */
+int64_t nrd_log_next_expiry_ms(NrdLog *log, const NrdRetention *retention);
+
 /* Takes sealed segments out of the log whose last record is older than max_age_ms, and then, oldest first, as many as
  * bring the size down to max_bytes. An active segment whose records are all too old is sealed first and goes too, but
  * only when everything in it is committed. Memory only, but for that roll. *ret_n_detached may be 0. Errors: of the

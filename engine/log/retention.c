@@ -136,6 +136,21 @@ bool nrd_log_has_expired(NrdLog *log, const NrdRetention *retention)
     return expired;
 }
 
+int64_t nrd_log_next_expiry_ms(NrdLog *log, const NrdRetention *retention)
+{
+    if (nrd_log_has_detached(log))
+        return 0;
+    if (retention->max_age_ms == 0)
+        return INT64_MAX;
+    NrdSegmentList *list = nrd_log_segments(log);
+    int64_t last_ms = list->n > 0 ? nrd_segment_last_write_ms(list->items[0], retention->now_ms) : 0;
+    nrd_segment_list_unref(list);
+    /* With no record yet, and with one of the future, what is written from now on expires first. */
+    if (last_ms <= 0 || last_ms > retention->now_ms)
+        last_ms = retention->now_ms;
+    return last_ms > INT64_MAX - retention->max_age_ms ? INT64_MAX : last_ms + retention->max_age_ms;
+}
+
 int nrd_log_expire(NrdLog *log, const NrdRetention *retention, uint64_t *ret_n_detached)
 {
     int r = check_detachable(log);

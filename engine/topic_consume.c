@@ -1,0 +1,192 @@
+/* A topic as one queue: takes from any of its partitions, in turn.
+ *
+ * The topic has a line of its own. A partition with something to deliver serves its own readers first, then wakes the
+ * topic's line, naming itself: so a wake-up costs a look at one partition, however many there are. Whoever joins the
+ * line looks at all of them. Between the two nothing is missed, for the reason given in line.h. */
+#include "engine/engine_private.h"
+
+#include <errno.h>
+
+struct NrdTopicConsumer {
+    NrdTopic *topic; /* referenced */
+    /* guarded by lock */
+    pthread_mutex_t lock;
+    GPtrArray *pinned; /* of NrdPartition* */
+    uint32_t n_seen;   /* partitions that were looked at; a topic grows */
+};
+
+/* ---- the line's source ---- */
+
+static bool lease_of(NrdPartition *partition, bool sure, NrdLease *ret_lease)
+{
+    if (!nrd_partition_pin_if_open(partition))
+        return false; /* closed for want of use: there is nothing in it that a consumer's pin would not have kept open */
+    bool found = nrd_consume_lease(partition, sure, ret_lease);
+    nrd_partition_unpin_quietly(partition); /* the lease keeps it open from here on */
+    return found;
+}
+
+static bool line_lease(void *owner, bool sure, NrdPartition *only, NrdPartition **ret_partition, NrdLease *ret_lease)
+{
+    NrdTopic *topic = owner;
+    uint32_t n = nrd_topic_n_partitions(topic);
+    uint32_t first = only ? 0 : atomic_fetch_add(&topic->turn, 1);
+    for (uint32_t i = 0; i < (only ? 1 : n); i++) {
+        NrdPartition *partition = only ? only : nrd_topic_partition(topic, (first + i) % n);
+        if (partition && lease_of(partition, sure, ret_lease)) {
+            *ret_partition = partition;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool deliverable_in(NrdPartition *partition)
+{
+    if (!nrd_partition_pin_if_open(partition))
+        return false;
+    bool there = nrd_consume_deliverable(partition);
+    nrd_partition_unpin_quietly(partition);
+    return there;
+}
+
+static bool line_deliverable(void *owner, NrdPartition *only)
+{
+    if (only)
+        return deliverable_in(only);
+    uint32_t n = nrd_topic_n_partitions(owner);
+    for (uint32_t i = 0; i < n; i++) {
+        if (deliverable_in(nrd_topic_partition(owner, i)))
+            return true;
+    }
+    return false;
+}
+
+static int line_error(void *owner)
+{
+    NrdTopic *topic = owner;
+    if (atomic_load(&topic->deleted))
+        return -EIDRM;
+    return atomic_load(&topic->engine->stopping) ? -ENODEV : 0;
+}
+
+static const NrdLineSource line_source = { line_lease, line_deliverable, line_error };
+
+void nrd_topic_line_init(NrdTopic *topic)
+{
+    nrd_line_init(&topic->line, &line_source, topic, topic->engine->timers);
+}
+
+/* ---- consumers ---- */
+
+/* Opens what the topic has grown by, too. */
+static void pin_new(NrdTopicConsumer *consumer)
+{
+    uint32_t n = nrd_topic_n_partitions(consumer->topic);
+    pthread_mutex_lock(&consumer->lock);
+    for (; consumer->n_seen < n; consumer->n_seen++) {
+        NrdPartition *partition = nrd_topic_partition(consumer->topic, consumer->n_seen);
+        if (nrd_partition_pin(partition) == 0) /* a failure is told where it happens, and is that partition's alone */
+            g_ptr_array_add(consumer->pinned, partition);
+    }
+    pthread_mutex_unlock(&consumer->lock);
+}
+
+int nrd_topic_consumer_open(NrdTopic *topic, NrdTopicConsumer **ret_consumer)
+{
+    g_autofree char *fault = nrd_topic_fault(topic);
+    int rc = fault ? -EIO : line_error(topic);
+    if (rc < 0)
+        return rc;
+    NrdTopicConsumer *consumer = g_new0(NrdTopicConsumer, 1);
+    consumer->topic = nrd_topic_ref(topic);
+    consumer->pinned = g_ptr_array_new();
+    pthread_mutex_init(&consumer->lock, NULL);
+    pin_new(consumer);
+    *ret_consumer = consumer;
+    return 0;
+}
+
+void nrd_topic_consumer_close(NrdTopicConsumer *consumer)
+{
+    if (!consumer)
+        return;
+    for (guint i = 0; i < consumer->pinned->len; i++)
+        nrd_partition_unpin(consumer->pinned->pdata[i]);
+    g_ptr_array_unref(consumer->pinned);
+    pthread_mutex_destroy(&consumer->lock);
+    nrd_topic_unref(consumer->topic);
+    g_free(consumer);
+}
+
+void nrd_topic_take(NrdTopicConsumer *consumer, NrdWaiter *waiter, int64_t wait_ms, NrdDeliverFn deliver,
+                    void *user_data)
+{
+    pin_new(consumer);
+    nrd_line_take(&consumer->topic->line, waiter, wait_ms, deliver, user_data);
+}
+
+void nrd_topic_take_sure(NrdTopicConsumer *consumer, NrdDeliverFn deliver, void *user_data)
+{
+    NrdWaiter waiter;
+    nrd_waiter_init(&waiter);
+    waiter.sure = true;
+    nrd_topic_take(consumer, &waiter, 0, deliver, user_data);
+}
+
+bool nrd_topic_take_cancel(NrdTopic *topic, NrdWaiter *waiter)
+{
+    return nrd_line_cancel(&topic->line, waiter);
+}
+
+bool nrd_topic_readable(NrdTopic *topic)
+{
+    return line_error(topic) == 0 && line_deliverable(topic, NULL);
+}
+
+void nrd_topic_watch_set(NrdTopic *topic, NrdWatch *watch, void (*notify)(void *user_data), void *user_data)
+{
+    nrd_line_watch_set(&topic->line, watch, notify, user_data);
+}
+
+bool nrd_topic_watch_clear(NrdTopic *topic, NrdWatch *watch)
+{
+    return nrd_line_watch_clear(&topic->line, watch);
+}
+
+/* ---- settling ---- */
+
+int nrd_topic_settle(NrdTopic *topic, uint32_t number, NrdVerb verb, uint64_t offset, uint64_t nonce)
+{
+    NrdPartition *partition = nrd_topic_partition(topic, number);
+    if (atomic_load(&topic->deleted))
+        return -EIDRM;
+    if (!partition)
+        return -EINVAL;
+    if (!nrd_partition_pin_if_open(partition))
+        return -ESTALE; /* a lease would have kept it open */
+    int rc = nrd_partition_settle(partition, verb, offset, nonce);
+    nrd_partition_unpin(partition);
+    return rc;
+}
+
+static void keep_first(void *user_data, int error)
+{
+    int *first = user_data;
+    if (*first == 0)
+        *first = error;
+}
+
+void nrd_topic_sync_frontiers(NrdTopic *topic, NrdDoneFn done, void *user_data)
+{
+    int first = atomic_load(&topic->deleted) ? -EIDRM : 0;
+    uint32_t n = nrd_topic_n_partitions(topic);
+    for (uint32_t i = 0; first == 0 && i < n; i++) {
+        NrdPartition *partition = nrd_topic_partition(topic, i);
+        if (!nrd_partition_pin_if_open(partition))
+            continue; /* its close has written everything */
+        nrd_partition_sync_frontier(partition, keep_first, &first);
+        nrd_partition_unpin_quietly(partition);
+    }
+    done(user_data, first);
+}
