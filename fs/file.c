@@ -63,13 +63,6 @@ static bool open_waits(const NrdNode *node)
     return nrd_node_unknown(node) || (needs_log && !nrd_partition_is_open(node->partition));
 }
 
-/* Who may not write `produce` produces nothing through its siblings either. */
-static bool may_open(fuse_req_t req, const NrdNode *node, int flags)
-{
-    bool sibling = node->info->kind == NRD_KIND_PRODUCE_JSONL || node->info->kind == NRD_KIND_PRODUCE_BIN;
-    return !sibling || (flags & O_ACCMODE) == O_RDONLY || nrd_may_produce(req, node);
-}
-
 void nrd_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
@@ -77,7 +70,7 @@ void nrd_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     bool may_settle = error == 0 && node->info->stream && nrd_may_settle(req, node);
     if (error == 0 && node->info->ops == &nrd_drain_ops && !may_settle)
         error = -EACCES; /* to read it is to settle */
-    if (error == 0 && !may_open(req, node, fi->flags))
+    if (error == 0 && !nrd_may_open_sibling(req, node, fi->flags))
         error = -EACCES;
     if (error < 0) {
         nrd_reply_error(req, error);

@@ -217,11 +217,11 @@ NrdPlace nrd_node_place(const NrdNode *node);
 /* open_reply.c */
 void nrd_reply_open(fuse_req_t req, NrdHandle *handle);
 
-/* access.c: whether the caller has write permission on a file of the topic (a path as in nrd_topic_get_attr), on the
- * `ack` of the node's partition, and on its `produce`. */
+/* access.c: whether the caller has write permission on a file of the topic (a path as in nrd_topic_get_attr), and on the
+ * `ack` beside the node's file; whether what `produce` and `consume` beside it allow the caller lets it be opened. */
 bool nrd_may_write(fuse_req_t req, NrdTopic *topic, const char *path);
 bool nrd_may_settle(fuse_req_t req, const NrdNode *node);
-bool nrd_may_produce(fuse_req_t req, const NrdNode *node);
+bool nrd_may_open_sibling(fuse_req_t req, const NrdNode *node, int flags);
 
 /* attr.c */
 void nrd_node_stat(NrdNode *node, struct stat *ret_st);

@@ -15,6 +15,7 @@ import time
 import pytest
 from support import (PYTHON, SANITIZED, Background, Consumer, ack, configure, drain, fails, lines, log, number,
                      open_fails, payload_of, produce, read_file, shell, take, wait_for, write_all, write_file, xattr)
+from test_tree import as_nobody
 
 MIB = 1 << 20
 KEY_MAX = 65536
@@ -354,13 +355,29 @@ def test_named_files(m):
         assert open_fails(f"{part}/{bad}", os.O_WRONLY) in (errno.ENOENT, errno.EINVAL), bad
 
 
-def test_permission_on_produce_is_needed(m):
-    part = m.make("t")
-    if m.options or os.getuid() != 0:
-        pytest.skip("needs another user")
-    os.chmod(part + "/produce.jsonl", 0o640)
-    assert os.stat(part + "/produce.jsonl").st_mode & 0o777 == 0o640
-    assert os.stat(part + "/produce").st_mode & 0o777 != 0o640
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_permissions_of_produce_and_consume_bind_their_siblings(mounts):
+    m = mounts(options="allow_other")
+    part = m.make("t", consume_wait_ms=0)
+    os.chmod(m.topic("t"), 0o755)
+    for name in ("produce.jsonl", "produce.bin", "consume.jsonl", "consume.bin", "drain", "ack"):
+        os.chmod(f"{part}/{name}", 0o666 if name.startswith(("produce", "ack")) else 0o444)
+    os.chmod(part + "/produce", 0o644)
+    os.chmod(part + "/consume", 0o600)
+    produce(part, "x")
+    here = "topics/t/p00000"
+    write = f"""printf '{{"payload":1}}\n' > {here}/produce.jsonl"""
+    write_bin = f"printf '\\0\\0\\0\\0\\0\\0\\0\\0' > {here}/produce.bin"
+    reads = [f"cat {here}/{name}" for name in ("consume", "consume.jsonl", "consume.bin", "drain")]
+    for script in [write, write_bin] + reads:
+        assert as_nobody(m.mnt, script)[0] != 0, script
+    assert (hwm(part), number(part, "in_flight"), number(part, "lag")) == (1, 0, 1)
+    os.chmod(part + "/produce", 0o666)
+    os.chmod(part + "/produce.bin", 0o644)  # beside their own
+    assert as_nobody(m.mnt, write) == (0, "")
+    assert as_nobody(m.mnt, write_bin)[0] != 0
+    os.chmod(part + "/consume", 0o644)
+    assert as_nobody(m.mnt, reads[3]) == (0, "x\n1\n")
 
 
 # -- cuts
@@ -814,6 +831,27 @@ while True:
     items += take_bin(part)  # what one gave back when the others had found the end
     assert sorted(item["offset"] for item in items) == list(range(count))
     assert len({item["nonce"] for item in items}) == count
+
+
+def test_a_topic_as_one_queue(m):
+    m.make("t", partitions=3)
+    for n in range(3):
+        send(m.part("t", n), "produce.bin", b"".join(binary(b"%d-%d" % (n, i), b"k") for i in range(20)))
+    topic = m.topic("t")
+    assert os.readlink(topic + "/consume.bin") == ".streams/consume.bin"
+    with Consumer(topic, "consume.bin") as consumer:
+        first = parse(consumer.read(6 * (HEAD.size + 5)))
+        assert {item["partition"] for item in first} == {0, 1, 2}
+    items = first + take_bin(topic)
+    assert sorted(item["payload"] for item in items) == sorted(b"%d-%d" % (n, i) for n in range(3) for i in range(20))
+    assert all(item["payload"] == b"%d-%d" % (item["partition"], item["offset"]) for item in items)
+    ack(topic, *[item["handle"] for item in items])
+    assert [number(m.part("t", n), "lag") for n in range(3)] == [0] * 3
+    with Consumer(topic, "consume.bin", os.O_RDONLY) as consumer:
+        read = Background(consumer.read)
+        time.sleep(0.2)
+        produce(m.part("t", 2), "late")
+        assert [(item["partition"], item["payload"]) for item in parse(read.join())] == [(2, b"late")]
 
 
 def test_the_link(m):

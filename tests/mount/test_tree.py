@@ -209,8 +209,8 @@ def test_truncation_is_ignored(m):
 
 def test_locks_are_refused(m):
     part = m.make("t")
-    for name in ("produce", "consume", "consume.jsonl", "drain", "ack"):
-        fd = os.open(f"{part}/{name}", os.O_RDWR if name in ("produce", "consume") else
+    for name in ("produce", "produce.jsonl", "produce.bin", "consume", "consume.jsonl", "consume.bin", "drain", "ack"):
+        fd = os.open(f"{part}/{name}", os.O_RDWR if name.startswith("produce") or name == "consume" else
                      os.O_WRONLY if name == "ack" else os.O_RDONLY)
         assert fails(fcntl.flock, fd, fcntl.LOCK_EX | fcntl.LOCK_NB) == errno.EOPNOTSUPP, name
         kind = fcntl.LOCK_SH if name.startswith(("drain", "consume.")) else fcntl.LOCK_EX
