@@ -8,6 +8,7 @@
 #include "mount/background.h"
 #include "mount/mountpoint.h"
 #include "mount/options.h"
+#include "mount/signals.h"
 
 #include <errno.h>
 #include <fuse_lowlevel.h>
@@ -128,8 +129,6 @@ static int start_session(Daemon *daemon, struct fuse_args *args)
     if (!daemon->session)
         return fail(g_strdup("the mount options were not understood; naradfs -h lists them"));
     nrd_fs_set_session(daemon->fs, daemon->session);
-    if (fuse_set_signal_handlers(daemon->session) != 0)
-        return fail(g_strdup("signal handlers could not be set"));
     if (fuse_session_mount(daemon->session, daemon->mountpoint) != 0)
         return fail(g_strdup_printf("mounting at %s failed; the line above says why", daemon->mountpoint));
     return EXIT_SUCCESS;
@@ -140,7 +139,7 @@ static int run_loop(Daemon *daemon)
     struct fuse_loop_config *config = fuse_loop_cfg_create();
     fuse_loop_cfg_set_max_threads(config, daemon->options.max_threads > 0 ? daemon->options.max_threads : MAX_THREADS);
     fuse_loop_cfg_set_clone_fd(config, (unsigned)daemon->options.clone_fd);
-    int rc = fuse_session_loop_mt(daemon->session, config); /* a signal's number, or a negative error */
+    int rc = fuse_session_loop_mt(daemon->session, config);
     fuse_loop_cfg_destroy(config);
     if (rc < 0)
         return fail(g_strdup_printf("the connection to the kernel failed: %s", g_strerror(-rc)));
@@ -160,10 +159,8 @@ static int stop(Daemon *daemon, int status)
     if (rc < 0)
         status = fail(g_strdup_printf("the data directory could not be closed cleanly: %s; the next start recovers it",
                                       g_strerror(-rc)));
-    if (daemon->session) {
-        fuse_remove_signal_handlers(daemon->session);
+    if (daemon->session)
         fuse_session_destroy(daemon->session);
-    }
     nrd_fs_free(daemon->fs);
     return status;
 }
@@ -180,11 +177,15 @@ static int serve(Daemon *daemon, struct fuse_args *args)
         .cold_retention_ms = daemon->options.cold_retention_ms,
         .cache_bytes = daemon->options.cache_bytes,
     };
+    nrd_signals_block();
     if (nrd_engine_open(&options, &daemon->engine, &why) < 0)
         return fail(why);
     int status = add_fixed_options(args, daemon) < 0 ? fail(g_strdup("out of memory")) : start_session(daemon, args);
+    if (status == EXIT_SUCCESS && nrd_signals_watch(daemon->session) < 0)
+        status = fail(g_strdup("signal handlers could not be set"));
     if (status == EXIT_SUCCESS)
         status = run_loop(daemon);
+    nrd_signals_unwatch();
     return stop(daemon, status);
 }
 

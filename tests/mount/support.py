@@ -166,7 +166,15 @@ class Mount:
         try:
             return self.process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            raise Failed(f"naradfs still runs after {limit_s} s: {self.stderr()[-2000:]}") from None
+            raise Failed(f"naradfs still runs after {limit_s} s: {self.stderr()[-2000:]}{self.stacks()}") from None
+
+    def stacks(self):
+        """Where its threads are, if there is a debugger to ask."""
+        if not shutil.which("gdb"):
+            return ""
+        done = subprocess.run(["gdb", "-p", str(self.process.pid), "-batch", "-ex", "thread apply all bt 30"],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        return "\n" + done.stdout.decode(errors="replace")[-20000:]
 
     def stop(self, how="term", limit_s=30):
         """Stops cleanly (SIGTERM, or by unmounting) and requires exit code 0."""

@@ -425,3 +425,16 @@ def test_options_that_will_not_do(mounts, option):
     m = mounts(start=False)
     refused(m, [], [NARADFS, m.data, m.mnt, "-o", option])
     assert mountinfo(m.mnt) is None
+
+
+def test_signals_at_any_moment_of_the_start(mounts):
+    """From the fork on: the daemon ends, by the signal itself or cleanly, and leaves no mount."""
+    m = mounts(start=False)
+    for n in range(25):
+        m.spawn()
+        time.sleep(0.003 * n)
+        m.process.send_signal(signal.SIGTERM)
+        assert m.wait_exit(10) in (0, -signal.SIGTERM)
+        wait_for(lambda: mountinfo(m.mnt) is None, "the mount to go away")
+        m.gone()
+    m.start()
