@@ -205,10 +205,12 @@ static int refuse(NrdFraming *framing, NrdFramingRequest request, uint64_t left,
 static int doom_or_refuse(NrdFraming *framing, NrdFramingRequest request, uint64_t left, bool inside, int error,
                           size_t *ret_taken)
 {
-    if (!request.may_be_cut || left == NRD_TO_NEWLINE || left <= request.size)
+    uint64_t n_doomed = left;
+    (void)pass_over(&n_doomed, request.data, request.size);
+    if (!request.may_be_cut || n_doomed == 0)
         return refuse(framing, request, left, inside, error);
     empty_partial(framing);
-    framing->n_doomed = left - request.size;
+    framing->n_doomed = n_doomed;
     *ret_taken = request.size;
     return 0;
 }

@@ -18,10 +18,10 @@
  *    count; the program then sends the failed request's bytes again, cut elsewhere if they lie elsewhere in its memory.
  *    So the beginning of a refused request that began inside a record is remembered: a request that begins with the
  *    same bytes is refused again. Any other request ends that.
- *  - The header of a binary record tells at once that it is too long, in a request that may be only the beginning of the
- *    program's write. If it failed, the program would go on with its next record, and that would be swallowed for the
- *    rest of this one. So such a request is taken, its bytes dropped, and the one that follows fails: as with lines, where
- *    the failure comes with the byte that is too many. */
+ *  - A request without the end of its refused record may be only a piece of the program's write. If it failed, the
+ *    kernel would not send the others, the program would go on with its next record, and that would be swallowed in
+ *    place of this one's end. So such a request is taken, its bytes dropped, and the next one that is no such piece
+ *    or holds the end fails; until then a sync does. */
 #ifndef NRD_FS_FRAMING_H
 #define NRD_FS_FRAMING_H
 
@@ -64,7 +64,7 @@ typedef struct NrdFraming {
     NrdFramingKind kind;
     GByteArray *partial; /* the beginning of a record whose end has not come; within the limits above */
     uint64_t n_skip;     /* bytes left of a refused record, partial is empty; NRD_TO_NEWLINE: up to that; 0: none */
-    uint64_t n_doomed;   /* ... of one that was found too long and whose refusal the program has not been told yet */
+    uint64_t n_doomed;   /* ... of one that was found too long, of which the program has not been told yet */
     const char *why;     /* of the last record refused: one phrase for the log, static */
     /* the head of the request before this one, if it was refused inside a record, else empty; with what and how much of
      * the record was left where that request began */

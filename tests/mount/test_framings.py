@@ -4,6 +4,7 @@ them."""
 import base64
 import errno
 import json
+import mmap
 import os
 import random
 import select
@@ -513,17 +514,37 @@ def test_at_the_limit_and_over_it(m, name, make):
     assert said(m, "topic=t", "refused") == 1
 
 
-@pytest.mark.parametrize("size", [MIB + 1, 2 * MIB - 8, 2 * MIB, 3 * MIB, 5 * MIB + 3])
-def test_over_long_binary_records_never_swallow_what_follows(m, size):
+@pytest.mark.parametrize("size", [MIB + 1, 2 * MIB - 8, 2 * MIB, 3 * MIB, 9 * MIB + 3])
+@pytest.mark.parametrize("name,make", [("produce", lambda text: text + b"\n"), ("produce.bin", binary),
+                                       ("produce.jsonl", lambda text: obj(text.decode()))])
+def test_over_long_records_never_swallow_what_follows(m, name, make, size):
     part = m.make("t", linger_ms=60000)
-    fd = open_write(part, "produce.bin")
-    os.write(fd, binary(b"before"))
-    _, error = write_until_refused(fd, binary(b"before") + binary(b"x" * size))
+    fd = open_write(part, name)
+    os.write(fd, make(b"before"))
+    _, error = write_until_refused(fd, make(b"before") + make(b"x" * size))
     assert error == errno.EMSGSIZE
-    write_all(fd, binary(b"after"))
+    write_all(fd, make(b"after"))
     os.fsync(fd)
     os.close(fd)
     assert records(part) == [b"before", b"before", b"after"]
+    assert said(m, "topic=t", "refused") == 1
+
+
+@pytest.mark.parametrize("name,data", [("produce", b"x" * 4 * MIB), ("produce.jsonl", b'{"payload":"' + b"x" * 20 * MIB),
+                                       ("produce.bin", binary(b"x" * 6 * MIB)[:4 * MIB])],
+                         ids=["lines", "jsonl", "bin"])
+def test_writes_of_whole_requests_are_told_at_the_sync(m, name, data):
+    """Aligned memory, so that every request may be the middle of a write: none of them fails."""
+    part = m.make("t", linger_ms=60000)
+    fd = open_write(part, name)
+    with mmap.mmap(-1, len(data)) as memory:
+        memory[:] = data
+        taken = os.write(fd, memoryview(memory)[:len(data) // MIB * MIB])
+    if taken == len(data) // MIB * MIB:
+        assert fails(os.fsync, fd) == errno.EMSGSIZE
+    os.close(fd)
+    send(part, name, {"produce": b"after\n", "produce.jsonl": obj("after"), "produce.bin": binary(b"after")}[name])
+    assert records(part) == [b"after"]
 
 
 def test_over_long_binary_record_in_many_writes(m):

@@ -245,6 +245,29 @@ static void test_refused_again_longer(Fixture *f, gconstpointer unused)
     assert_records(f, "[ok]");
 }
 
+/* Requests that the kernel may have cut out of one write: the failure comes with the last of them, so that the write
+ * holds the record's end. */
+static void test_too_long_in_a_cut_write(Fixture *f, gconstpointer unused)
+{
+    g_assert_cmpint(feed_request(f, "a\n1234", 6, true), ==, 6);
+    g_assert_cmpint(feed_request(f, "56789", 5, true), ==, 5);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_SYNC), ==, -EMSGSIZE);
+    g_assert_cmpint(feed_request(f, "01234", 5, true), ==, 5);
+    for (int i = 0; i < 2; i++)
+        g_assert_cmpint(feed_request(f, "567\nb\n", 6, i == 0), ==, -EMSGSIZE);
+    g_assert_cmpint(feed(f, "ok\n"), ==, 3);
+    assert_records(f, "[a][ok]");
+    g_assert_cmpint(feed_request(f, "123456789", 9, true), ==, 9);
+    g_assert_cmpint(feed(f, "more"), ==, -EMSGSIZE); /* without the end, but not cut */
+    end(f);
+    g_assert_cmpint(feed(f, "end\nok\n"), ==, 7);
+    assert_records(f, "[ok]");
+    g_assert_cmpint(feed_request(f, "123456789", 9, true), ==, 9);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_CLOSE), ==, -EMSGSIZE);
+    end(f);
+    assert_records(f, "");
+}
+
 /* ---- binary ---- */
 
 /* Appends a record with these lengths in its header, and whatever bytes. */
@@ -512,6 +535,7 @@ int main(int argc, char **argv)
         { "/framing/too-long/after-skipped", test_too_long_after_skipped },
         { "/framing/too-long/refused-again", test_refused_again },
         { "/framing/too-long/refused-again-longer", test_refused_again_longer },
+        { "/framing/too-long/in-a-cut-write", test_too_long_in_a_cut_write },
         { "/framing/bin/any-cuts", test_bin_any_cuts },
         { "/framing/bin/random-cuts", test_bin_random_cuts },
         { "/framing/bin/too-long/whole", test_bin_too_long_whole },
