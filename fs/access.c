@@ -60,7 +60,10 @@ bool nrd_may_settle(fuse_req_t req, const NrdNode *node)
 
 bool nrd_may_open_sibling(fuse_req_t req, const NrdNode *node, int flags)
 {
-    if (node->info->ops == &nrd_produce_ops && (flags & O_ACCMODE) != O_RDONLY)
+    int access = flags & O_ACCMODE;
+    if (node->info->ops == &nrd_produce_ops && access != O_RDONLY)
         return may_beside(req, node, "produce", 02);
-    return !node->info->ops->takes || may_beside(req, node, ".streams/consume", 04);
+    if (node->info->ops->takes && access != O_WRONLY)
+        return may_beside(req, node, ".streams/consume", 04);
+    return true;
 }
