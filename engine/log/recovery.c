@@ -11,8 +11,9 @@
  *   8 bytes       tail < H, else     H = tail (the seed's min(file, tail)); a torn tail is cut
  *   otherwise     any                H = tail, looked up on the disk and not in the page cache; a torn tail is cut
  *
- * Zeros behind the last frame were written ahead of it (zero_ahead.h): they explain nothing and are cut in silence. A
- * piece of a frame with zeros behind it is a torn tail like any other.
+ * Zeros behind the last frame were written ahead of it (zero_ahead.h) and are cut in silence; but with a clean H above
+ * the tail they are what became of committed bytes, and explain it like any other. A piece of a frame with zeros behind
+ * it is a torn tail like any other.
  *
  * H below the newest segment's base is raised to it: nothing is rolled before it is committed, so such a file is stale.
  * Opening writes nothing but the cut and missing side files. All of it is the same on the next open: a cut leaves a
@@ -172,8 +173,7 @@ static int settle_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
 
     if (file->clean && file->value < hwm) {
         hwm = MAX(file->value, nrd_segment_base(active));
-    } else if (file->clean && file->value > hwm && tail->torn && !tail->only_zeros &&
-               file->value - hwm <= tail->max_n_lost) {
+    } else if (file->clean && file->value > hwm && tail->torn && file->value - hwm <= tail->max_n_lost) {
         rotten = true;
         hwm = file->value;
         nrd_index_add_gap(index, size_bytes, hwm);
