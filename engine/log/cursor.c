@@ -362,9 +362,8 @@ static int find_frame(NrdLogCursor *cursor, uint64_t offset, uint64_t *ret_next)
     nrd_segment_unref(segment);
     if (r == 0 && again)
         return -EIO; /* the scan finds nothing wrong, and yet reading goes wrong: the disk is failing */
-    if (r == 0 || r == -EBADMSG || r == -ENOENT)
-        return r;
-    return -EIO;
+    /* -ENOENT is a file that somebody took away, not a record that retention did */
+    return r == 0 || r == -EBADMSG ? r : -EIO;
 }
 
 int nrd_log_cursor_read(NrdLogCursor *cursor, uint64_t offset, NrdRecordView *ret_view, uint64_t *ret_next_offset)
