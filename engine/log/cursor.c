@@ -403,7 +403,5 @@ int nrd_log_cursor_read(NrdLogCursor *cursor, uint64_t offset, NrdRecordView *re
         return give_record(cursor, offset, hwm, ret_view);
     if (r == -EBADMSG)
         *ret_next_offset = MIN(next, hwm);
-    if (nrd_log_is_closed(log))
-        return -ESHUTDOWN; /* never "not found" or "corrupt" out of a log that was closing */
     return r;
 }
