@@ -117,6 +117,7 @@ int nrd_log_close(NrdLog *log)
 
 void nrd_log_abandon(NrdLog *log)
 {
+    __atomic_store_n(&log->home.abandoned, true, __ATOMIC_RELEASE);
     if (!__atomic_exchange_n(&log->closed, true, __ATOMIC_ACQ_REL))
         drop_descriptors(log);
 }

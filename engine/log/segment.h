@@ -29,6 +29,7 @@ typedef struct NrdSegmentHome {
     char *topic;
     uint32_t partition;
     bool read_only;
+    bool abandoned;             /* atomic; dir may name another log's folder by now: nothing is written there */
     uint64_t text_version;      /* atomic; changes whenever text positions of a segment may have moved */
     NrdSegment *hot[NRD_N_HOT]; /* guarded by the hot lock; latest first, no references */
 } NrdSegmentHome;

@@ -106,7 +106,7 @@ static NrdIndexFileId file_id(const NrdSegment *segment, const char *path, uint6
 
 static void write_index_file(NrdSegment *segment, const NrdIndex *index, uint64_t size_bytes, NrdIndexFileKind kind)
 {
-    if (segment->home->read_only)
+    if (segment->home->read_only || __atomic_load_n(&segment->home->abandoned, __ATOMIC_ACQUIRE))
         return;
     char *path = nrd_segment_index_path(segment);
     NrdIndexFileId id = file_id(segment, path, index->end.offset, size_bytes);
