@@ -37,8 +37,8 @@ typedef struct NrdSegmentHome {
 /* Where something happened in this log; offset may be NRD_NO_OFFSET. */
 NrdPlace nrd_segment_home_place(const NrdSegmentHome *home, int64_t offset);
 
-/* A segment of size_bytes bytes that ends before end_offset; active ones have UINT64_MAX and get their index from the
- * caller. No I/O. */
+/* A segment whose file has size_bytes bytes; nrd_segment_open_sealed or nrd_segment_set_index makes it usable. One
+ * reference, the caller's. No I/O. */
 NrdSegment *nrd_segment_new(NrdSegmentHome *home, uint64_t base, uint64_t size_bytes);
 NrdSegment *nrd_segment_ref(NrdSegment *segment);
 void nrd_segment_unref(NrdSegment *segment); /* takes NULL */
@@ -108,7 +108,7 @@ int nrd_segment_repair(NrdSegment *segment, uint64_t seen_version) NRD_MUST_CHEC
 /* Tells how a read of the segment went: a failure (negative) is logged once, until a read succeeds (0). */
 void nrd_segment_report_read(NrdSegment *segment, int error);
 
-/* Counts and logs the gaps that were not known yet. */
-void nrd_segment_report_gaps(NrdSegment *segment, const NrdIndex *index);
+/* Counts and logs those gaps (NrdGap) that were not known yet. */
+void nrd_segment_report_gaps(NrdSegment *segment, const GArray *gaps);
 
 #endif

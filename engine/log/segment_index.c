@@ -74,10 +74,10 @@ static void report_gap(NrdSegment *segment, const NrdGap *gap)
              gap->pos, gap->end_offset - gap->offset);
 }
 
-void nrd_segment_report_gaps(NrdSegment *segment, const NrdIndex *index)
+void nrd_segment_report_gaps(NrdSegment *segment, const GArray *gaps)
 {
-    for (guint i = 0; i < index->gaps->len; i++)
-        report_gap(segment, &g_array_index(index->gaps, NrdGap, i));
+    for (guint i = 0; i < gaps->len; i++)
+        report_gap(segment, &g_array_index(gaps, NrdGap, i));
 }
 
 static int report_map_gaps(NrdSegment *segment, const NrdIndexMap *map)
@@ -136,19 +136,24 @@ static int rebuild(NrdSegment *segment, int fd)
     if (r < 0)
         return r;
     index->end.pos = want.size_bytes; /* unreachable bytes behind the last frame count as read */
-    nrd_segment_report_gaps(segment, index);
     if (sealed)
         write_index_file(segment, index, size_bytes, NRD_INDEX_OF_SEALED);
+    GArray *gaps = g_array_copy(index->gaps); /* who installs an index gives it away */
     g_mutex_lock(&segment->lock);
-    /* the committer may have added frames meanwhile, or have recovered or sealed the segment */
-    if (segment->version == version) {
+    /* The committer may have added frames meanwhile. When it has recovered the segment, what the scan found is void: it may
+     * have cut bytes above the boundary under the scan. */
+    bool current = segment->version == version;
+    if (current) {
         if (!sealed && segment->index != NULL)
             nrd_index_continue(index, segment->index, &since);
         index = install_index_locked(segment, index);
     }
     g_mutex_unlock(&segment->lock);
+    if (current)
+        nrd_segment_report_gaps(segment, gaps);
     nrd_map_cache_drop(segment);
     nrd_index_free(index);
+    g_array_unref(gaps);
     return 0;
 }
 
