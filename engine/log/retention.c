@@ -209,6 +209,7 @@ static void forget_removed(NrdLog *log)
     g_mutex_unlock(&log->lock);
     log->dir_unsynced = true;
     log->remove_failed = NULL;
+    nrd_segment_let_go(segment); /* a cursor that rests may keep the segment for long */
     nrd_segment_unref(segment);
 }
 

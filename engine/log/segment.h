@@ -54,6 +54,10 @@ void nrd_segment_unpin(NrdSegment *segment);
 /* Closes the descriptor as soon as nobody has it pinned; the next pin opens the file anew. */
 void nrd_segment_drop_fd(NrdSegment *segment);
 
+/* Its file is gone: gives back the descriptor, as above, and the mapping of the side file, so that the disk gets its space
+ * back while somebody still has the segment. */
+void nrd_segment_let_go(NrdSegment *segment);
+
 /* A hold is a reader's claim on the file: while there is one, a segment that retention has taken out of the log keeps
  * its name and its bytes, and so do all later ones, since files go in order. Any thread; memory only. */
 void nrd_segment_hold(NrdSegment *segment);
