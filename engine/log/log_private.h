@@ -108,8 +108,8 @@ int nrd_log_prepare_active(NrdLog *log) NRD_MUST_CHECK;
 int nrd_log_roll_active(NrdLog *log) NRD_MUST_CHECK;
 
 /* text_span.c: before segments leave the list: lets every open text take over the list as it is, so that it knows which
- * ones left. Returns the number of open texts. log->lock is held. */
-guint nrd_text_extend_all_locked(NrdLog *log);
+ * ones left. log->lock is held. */
+void nrd_text_extend_all_locked(NrdLog *log);
 
 /* retention.c: removes files of detached segments while the log is being closed: a few at most, and it is no failure
  * when some stay; the next open finds them as sealed segments. */
