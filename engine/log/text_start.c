@@ -40,11 +40,14 @@ static int look_up(NrdSegment *segment, uint64_t from, uint64_t *ret_bytes)
     Start start = { .from = from };
     NrdWalk walk = { .segment = segment, .offset = from, .visit = visit, .data = &start };
     bool found = false;
+    /* Before the walk: a commit may add the very record meanwhile. What stood before it was there already, since nothing is
+     * looked up above the high watermark. */
+    uint64_t text_bytes = nrd_segment_end(segment).text_bytes;
 
     int r = nrd_walk(&walk, &found);
     if (r < 0)
         return r;
-    *ret_bytes = found ? start.text_pos : nrd_segment_end(segment).text_bytes;
+    *ret_bytes = found ? start.text_pos : text_bytes;
     return 0;
 }
 

@@ -12,10 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What is done right before the next open of a file whose name ends so, or before the next read; once. */
+/* What is done right before the next open of a file whose name ends so, the next read, or the next close; once. */
 static struct {
     const char *open_suffix;
     bool at_pread;
+    bool at_close;
     void (*act)(void);
     unsigned n_done;
 } middle;
@@ -27,6 +28,7 @@ static void act(void)
 {
     middle.open_suffix = NULL;
     middle.at_pread = false;
+    middle.at_close = false;
     middle.n_done++;
     middle.act();
 }
@@ -45,6 +47,13 @@ static ssize_t hooked_pread(int fd, void *buf, size_t size, int64_t pos)
     return below->pread(fd, buf, size, pos);
 }
 
+static int hooked_close(int fd)
+{
+    if (middle.at_close)
+        act();
+    return below->close(fd);
+}
+
 /* Segments of two records each, [0, 2) and [2, 4), and the active one from 4 on with one. */
 static void set_up(void)
 {
@@ -53,6 +62,7 @@ static void set_up(void)
     hooked = *below;
     hooked.open = hooked_open;
     hooked.pread = hooked_pread;
+    hooked.close = hooked_close;
     nrd_io = &hooked;
     memset(&middle, 0, sizeof middle);
     fixture_open(&f);
@@ -196,6 +206,37 @@ static void test_idle_text(void)
     fixture_tear_down(&f);
 }
 
+static void commit_one(void)
+{
+    fixture_commit_numbers(&f, 5, 1);
+}
+
+/* While the active segment is pinned: lets go of its descriptor at the unpin, which is the middle then. */
+static void commit_at_unpin(void)
+{
+    nrd_segment_drop_fd(nrd_log_active(f.log));
+    middle.act = commit_one;
+    middle.at_close = true;
+}
+
+/* A text that is opened at the end while a record is committed has that record, and nothing before it. */
+static void test_text_at_end(void)
+{
+    char buf[16];
+    size_t n;
+    NrdText *text;
+    set_up();
+    cool();
+    middle.act = commit_at_unpin;
+    middle.open_suffix = "4.log";
+    g_assert_cmpint(nrd_text_open_from(f.log, 5, &text), ==, 0);
+    g_assert_cmpuint(middle.n_done, ==, 2);
+    g_assert_cmpint(nrd_text_read(text, 0, buf, sizeof buf, &n), ==, 0);
+    g_assert_cmpmem(buf, n, "5\n", 2);
+    nrd_text_close(text);
+    fixture_tear_down(&f);
+}
+
 /* Descriptors of this process on segment files, removed ones too. */
 static unsigned n_open_segments(void)
 {
@@ -277,6 +318,7 @@ int main(int argc, char **argv)
     g_test_add_func("/log/beside/abandoned-rebuild", test_abandoned_rebuild);
     g_test_add_func("/log/beside/file-gone", test_file_gone);
     g_test_add_func("/log/beside/idle-text", test_idle_text);
+    g_test_add_func("/log/beside/text-at-end", test_text_at_end);
     g_test_add_func("/log/beside/space-comes-back", test_space_comes_back);
     g_test_add_func("/log/beside/close-closes", test_close_closes);
     g_test_add_func("/log/beside/cut-under-scan", test_cut_under_scan);
