@@ -5,8 +5,8 @@
  * descriptor limit (seed: Retention, "Sealed segments do not pin a file descriptor"). Never under a reader: a pinned
  * segment keeps its descriptor and its index.
  *
- * Locks, in this order: load_lock (held across I/O), the process-wide hot lock, segment->lock. Neither of the last two
- * is ever held across I/O. The lock of the map cache has none below it. */
+ * Locks: load_lock (held across I/O), the process-wide hot lock, segment->lock; log_private.h has the order of all. Any
+ * thread, but where "the committer" stands. */
 #ifndef NRD_LOG_SEGMENT_H
 #define NRD_LOG_SEGMENT_H
 

@@ -306,41 +306,39 @@ static int search(NrdSegment *segment, Search *s)
     return -EIO; /* made again and again, and never there: the disk is failing */
 }
 
-int nrd_segment_find_offset(NrdSegment *segment, uint64_t offset, NrdIndexPlace *ret_place, uint64_t *ret_version)
+/* search, with its outcome where the callers want it. */
+static int find(NrdSegment *segment, const NrdIndexQuery *query, NrdIndexPlace *ret_place, uint64_t *ret_version,
+                bool *ret_found)
 {
-    Search s = { .query = { .key = NRD_BY_OFFSET, .value = offset } };
+    Search s = { .query = *query };
     int r = search(segment, &s);
     if (r < 0)
         return r;
     *ret_place = s.place;
     *ret_version = s.version;
+    *ret_found = s.found;
     return 0;
+}
+
+int nrd_segment_find_offset(NrdSegment *segment, uint64_t offset, NrdIndexPlace *ret_place, uint64_t *ret_version)
+{
+    NrdIndexQuery query = { .key = NRD_BY_OFFSET, .value = offset };
+    bool found; /* always */
+    return find(segment, &query, ret_place, ret_version, &found);
 }
 
 int nrd_segment_find_text(NrdSegment *segment, uint64_t text_pos, NrdIndexPlace *ret_place, uint64_t *ret_version,
                           bool *ret_found)
 {
-    Search s = { .query = { .key = NRD_BY_TEXT, .value = text_pos } };
-    int r = search(segment, &s);
-    if (r < 0)
-        return r;
-    *ret_place = s.place;
-    *ret_version = s.version;
-    *ret_found = s.found;
-    return 0;
+    NrdIndexQuery query = { .key = NRD_BY_TEXT, .value = text_pos };
+    return find(segment, &query, ret_place, ret_version, ret_found);
 }
 
 int nrd_segment_find_time(NrdSegment *segment, int64_t time_ms, NrdIndexPlace *ret_place, uint64_t *ret_version,
                           bool *ret_found)
 {
-    Search s = { .query = { .key = NRD_BY_TIME, .time_ms = time_ms } };
-    int r = search(segment, &s);
-    if (r < 0)
-        return r;
-    *ret_place = s.place;
-    *ret_version = s.version;
-    *ret_found = s.found;
-    return 0;
+    NrdIndexQuery query = { .key = NRD_BY_TIME, .time_ms = time_ms };
+    return find(segment, &query, ret_place, ret_version, ret_found);
 }
 
 static int load_index(NrdSegment *segment)
