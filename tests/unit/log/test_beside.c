@@ -95,6 +95,16 @@ static int read_next(NrdLogCursor *cursor, uint64_t offset)
     return r;
 }
 
+/* A cursor that has read record 0 and rests: the next read opens a file and reads it. */
+static NrdLogCursor *resting_cursor(void)
+{
+    NrdLogCursor *cursor = nrd_log_cursor_new(f.log);
+    g_assert_cmpint(read_next(cursor, 0), ==, 0);
+    cool();
+    nrd_log_cursor_rest(cursor);
+    return cursor;
+}
+
 static void trim_and_remove(void)
 {
     uint64_t n;
@@ -107,10 +117,7 @@ static void test_next_frame(void)
 {
     uint64_t n_left;
     set_up();
-    NrdLogCursor *cursor = nrd_log_cursor_new(f.log);
-    g_assert_cmpint(read_next(cursor, 0), ==, 0);
-    cool();
-    nrd_log_cursor_rest(cursor);
+    NrdLogCursor *cursor = resting_cursor();
     middle.act = trim_and_remove;
     middle.open_suffix = SEGMENT_0;
     g_assert_cmpint(read_next(cursor, 1), ==, 0);
@@ -133,10 +140,7 @@ static void abandon(void)
 static void test_abandoned(void)
 {
     set_up();
-    NrdLogCursor *cursor = nrd_log_cursor_new(f.log);
-    g_assert_cmpint(read_next(cursor, 0), ==, 0);
-    cool();
-    nrd_log_cursor_rest(cursor);
+    NrdLogCursor *cursor = resting_cursor();
     middle.act = abandon;
     middle.open_suffix = SEGMENT_0;
     g_assert_cmpint(read_next(cursor, 1), ==, -ESHUTDOWN);
