@@ -36,49 +36,26 @@ static int complain(NrdLog *log, const char *name, int error, const char *what)
     return error == -ENOMEM ? -ENOMEM : -EIO;
 }
 
-static int add_segment(NrdLog *log, int dir_fd, const char *name, GPtrArray *segments)
-{
-    struct stat st;
-    uint64_t base;
-
-    if (!nrd_segment_parse_name(name, &base))
-        return 0; /* not ours: left alone */
-    if (base >= INT64_MAX)
-        return complain(log, name, -EIO, "its base offset leaves no room for records");
-    int r = nrd_io->fstatat(dir_fd, name, &st);
-    if (r < 0)
-        return complain(log, name, r, NULL);
-    if (!S_ISREG(st.st_mode))
-        return complain(log, name, -EIO, "it is not a regular file");
-    NrdSegment *segment = nrd_segment_new(&log->home, base, (uint64_t)st.st_size);
-    nrd_segment_set_file_ms(segment, (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000);
-    g_ptr_array_add(segments, segment);
-    return 0;
-}
-
-static gint by_base(gconstpointer a, gconstpointer b)
-{
-    uint64_t left = nrd_segment_base(*(NrdSegment *const *)a);
-    uint64_t right = nrd_segment_base(*(NrdSegment *const *)b);
-    return left < right ? -1 : left > right;
-}
-
-/* Lists the segments in order of base. A listing that breaks off is an error, never taken for the whole. */
+/* Makes the segments in order of base. A listing that breaks off, or has something odd in it, is an error, never taken for
+ * the whole. */
 static int list_segments(NrdLog *log, GPtrArray *segments)
 {
-    GPtrArray *names = g_ptr_array_new_with_free_func(g_free);
-    int dir_fd = -1;
+    GArray *files = g_array_new(FALSE, FALSE, sizeof(NrdSegmentFile));
+    NrdSegmentOdd odd = { .name = NULL };
 
-    int r = nrd_io_open_dir(log->home.root_fd, log->home.dir, &dir_fd);
-    if (r == 0)
-        r = nrd_io->list(dir_fd, names);
+    int r = nrd_segment_files_list(log->home.root_fd, log->home.dir, files, &odd);
     if (r < 0)
         r = complain(log, "", r, NULL);
-    for (guint i = 0; r == 0 && i < names->len; i++)
-        r = add_segment(log, dir_fd, names->pdata[i], segments);
-    nrd_io_close(&dir_fd);
-    g_ptr_array_unref(names);
-    g_ptr_array_sort(segments, by_base);
+    else if (odd.name != NULL)
+        r = complain(log, odd.name, odd.error, odd.what);
+    for (guint i = 0; r == 0 && i < files->len; i++) {
+        const NrdSegmentFile *file = &g_array_index(files, NrdSegmentFile, i);
+        NrdSegment *segment = nrd_segment_new(&log->home, file->base, file->size_bytes);
+        nrd_segment_set_file_ms(segment, file->mtime_ms);
+        g_ptr_array_add(segments, segment);
+    }
+    g_free(odd.name);
+    g_array_unref(files);
     return r;
 }
 
