@@ -5,8 +5,9 @@
  * above it is either being committed or will be cut before the next append; offsets are never reused for other
  * acknowledged bytes.
  *
- * Threads: commit, roll, trim, reopen and close are called by one thread at a time (the caller holds the partition's
- * committer role, which is the seed's produce lock); reads, stats and text come from any thread beside them. No
+ * Threads: commit, roll, trim, expire, reopen and close are called by one thread at a time (the caller holds the
+ * partition's committer role, which is the seed's produce lock); reads, stats, text and the removal of detached files
+ * come from any thread beside them. No
  * function holds the log's own lock across I/O.
  * Source: the seed "Storage engine", sections Write path to Retention; "Segmented log". */
 #ifndef NRD_LOG_LOG_H
@@ -116,7 +117,8 @@ typedef struct NrdRetention {
     int64_t now_ms;     /* Unix milliseconds */
 } NrdRetention;
 
-/* Whether nrd_log_expire would do something now. Memory only, any thread; costs a look at the oldest segment. */
+/* Whether nrd_log_expire would do something now. Memory only, any thread; costs a look at the oldest segment, and with
+ * max_bytes at the size of each. */
 bool nrd_log_has_expired(NrdLog *log, const NrdRetention *retention);
 
 /* The earliest time (Unix milliseconds) at which something may become too old: a lower bound that stays good while records

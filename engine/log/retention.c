@@ -205,8 +205,8 @@ static int remove_segment(NrdLog *log, int dir_fd, NrdSegment *segment)
 }
 
 /* The next one whose file may go, borrowed from the queue, which only the holder of remove_lock shortens. NULL: none,
- * or a reader holds it. Nobody can begin to hold it after this look: that is done under log->lock, and to segments of
- * the list only. */
+ * or a reader holds it. Nobody who needs the file begins to hold it after this look: that is done under log->lock, to
+ * segments of the list and of an open text's span, or is given up again when the segment has left the list. */
 static NrdSegment *next_removable(NrdLog *log)
 {
     g_mutex_lock(&log->lock);
@@ -224,6 +224,7 @@ static void forget_removed(NrdLog *log)
     g_mutex_unlock(&log->lock);
     log->dir_unsynced = true;
     log->remove_failed = NULL;
+    nrd_segment_let_go(segment); /* a cursor that rests may keep the segment for long */
     nrd_segment_unref(segment);
 }
 
