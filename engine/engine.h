@@ -139,13 +139,14 @@ NrdPartition *nrd_topic_partition(NrdTopic *topic, uint32_t number);
 int nrd_partition_pin(NrdPartition *partition) NRD_MUST_CHECK;
 void nrd_partition_unpin(NrdPartition *partition);
 
-/* Whether a pin would be had without waiting for the disk. Never blocks. */
+/* Whether a pin would be had (or refused) without waiting for the disk. Never blocks. */
 bool nrd_partition_is_open(NrdPartition *partition);
 
-/* Whether nrd_partition_info can answer. learn sees to it: it reads what a clean close left or opens the partition; a
- * failure is what info then tells. Blocks. Once known, a partition stays known. */
+/* Whether nrd_partition_info can answer. learn sees to it: it reads what a clean close left or opens the partition. A
+ * partition that cannot be opened is known by that, as a fault. Errors, after which it is still not known, and what info
+ * tells means nothing: -EIO the topic is out of service, -EIDRM, -ENODEV, -EMFILE, -ENFILE, -ENOMEM. Blocks. */
 bool nrd_partition_known(NrdPartition *partition);
-void nrd_partition_learn(NrdPartition *partition);
+int nrd_partition_learn(NrdPartition *partition) NRD_MUST_CHECK;
 
 typedef struct NrdPartitionInfo {
     uint64_t oldest_offset;

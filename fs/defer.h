@@ -29,8 +29,9 @@ bool nrd_node_unknown(const NrdNode *node);
 /* Whether a stat of the node waits for the disk: it is unknown, or has to be visited. */
 bool nrd_node_waits(NrdNode *node);
 
-/* Makes it known. Blocks. */
-void nrd_node_learn(NrdNode *node);
+/* Makes it known; nothing to do when it is. The page of a topic shows what is not known as that instead of failing.
+ * Errors as nrd_partition_learn. Blocks. */
+int nrd_node_learn(NrdNode *node) NRD_MUST_CHECK;
 
 /* Makes it known and visits it, as a stat needs it. Blocks. */
 int nrd_node_visit(NrdNode *node) NRD_MUST_CHECK;

@@ -43,13 +43,12 @@ typedef struct Opening {
 static void open_later(NrdNode *node, fuse_req_t req, void *data, int error)
 {
     Opening *opening = data;
-    if (error < 0) {
-        nrd_reply_error(req, error);
-    } else {
-        if (nrd_node_unknown(node))
-            nrd_node_learn(node);
+    if (error == 0)
+        error = nrd_node_learn(node);
+    if (error == 0)
         open_now(node, req, opening->flags, opening->may_settle);
-    }
+    else
+        nrd_reply_error(req, error == -EIDRM ? -ESTALE : error);
     g_free(opening);
 }
 

@@ -26,11 +26,15 @@ static bool closes(NrdPartition *partition)
     return false;
 }
 
-/* Gives the loop several chances. */
+/* Gives the loop several chances. A close that fails counts as closed while it is tried; nothing else here opens it. */
 static bool stays_open(NrdPartition *partition)
 {
     g_usleep(600 * 1000);
-    return nrd_partition_is_open(partition);
+    for (int64_t end = nrd_clock_mono_ms() + 1000; nrd_clock_mono_ms() < end; g_usleep(1000)) {
+        if (nrd_partition_is_open(partition))
+            return true;
+    }
+    return false;
 }
 
 static uint64_t hwm_on_disk(Fixture *f)
@@ -227,7 +231,7 @@ static void test_start_opens_nothing(Fixture *f, gconstpointer data)
     NrdPartition *other = nrd_topic_partition(f->topic, 2);
     g_assert_false(nrd_partition_is_open(other));
     g_assert_false(nrd_partition_known(other));
-    nrd_partition_learn(other);
+    g_assert_cmpint(nrd_partition_learn(other), ==, 0);
     g_assert_true(nrd_partition_known(other));
     g_assert_false(nrd_partition_is_open(other)); /* a clean close left enough to know it by */
     assert_info(other, 1, 0, false);
@@ -248,9 +252,42 @@ static void test_learn_after_a_crash(Fixture *f, gconstpointer data)
     g_assert_true(g_file_set_contents(hwm, "", 0, NULL)); /* as a crash leaves it */
     fixture_start(f);
     NrdPartition *partition = nrd_topic_partition(f->topic, 1);
-    nrd_partition_learn(partition);
+    g_assert_cmpint(nrd_partition_learn(partition), ==, 0);
     assert_info(partition, 1, 0, true);
     assert_log(partition, "one\n");
+}
+
+/* A partition that nobody can look at now is not taken as empty: its topic is not removed. */
+static void test_remove_does_not_guess(Fixture *f, gconstpointer data)
+{
+    g_autofree char *hwm = g_strconcat(f->path, "/topics/t/p00001/hwm", NULL);
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "partitions=2\n", 13), ==, 0);
+    produce(nrd_topic_partition(f->topic, 1), "one");
+    fixture_stop(f);
+    g_assert_true(g_file_set_contents(hwm, "", 0, NULL)); /* as a crash leaves it */
+    fixture_start(f);
+    NrdPartition *partition = nrd_topic_partition(f->topic, 1);
+    atomic_store(&fail_open, EMFILE);
+    g_assert_cmpint(nrd_partition_learn(partition), ==, -EMFILE);
+    g_assert_false(nrd_partition_known(partition));
+    g_assert_cmpint(nrd_topic_remove(f->topic), ==, -EMFILE);
+    atomic_store(&fail_open, 0);
+    g_assert_false(nrd_topic_deleted(f->topic));
+    g_assert_cmpint(nrd_topic_remove(f->topic), ==, -ENOTEMPTY);
+    assert_log(partition, "one\n");
+}
+
+/* ... nor one whose topic has gone out of service. */
+static void test_remove_out_of_service(Fixture *f, gconstpointer data)
+{
+    g_autofree char *marker = g_strconcat(f->path, "/topics/t/incarnation", NULL);
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "partitions=2\n", 13), ==, 0);
+    produce(nrd_topic_partition(f->topic, 1), "one");
+    fixture_stop(f);
+    fixture_start(f);
+    g_assert_true(g_file_set_contents(marker, "rubbish", -1, NULL));
+    g_assert_cmpint(nrd_topic_remove(f->topic), ==, -EIO);
+    g_assert_false(nrd_topic_deleted(f->topic));
 }
 
 static void test_fault_until_tried_again(Fixture *f, gconstpointer data)
@@ -266,7 +303,7 @@ static void test_fault_until_tried_again(Fixture *f, gconstpointer data)
     g_assert_cmpint(g_mkdir(segment, 0700), ==, 0);
     fixture_start(f);
     NrdPartition *partition = nrd_topic_partition(f->topic, 1);
-    nrd_partition_learn(partition);
+    g_assert_cmpint(nrd_partition_learn(partition), ==, 0);
     g_assert_true(nrd_partition_known(partition));
     nrd_partition_info(partition, &info);
     g_assert_true(info.fault);
@@ -359,6 +396,8 @@ int main(int argc, char **argv)
     ADD("closing-beside-traffic", test_closing_beside_traffic);
     ADD("start-opens-nothing", test_start_opens_nothing);
     ADD("learn-after-a-crash", test_learn_after_a_crash);
+    ADD("remove-does-not-guess", test_remove_does_not_guess);
+    ADD("remove-out-of-service", test_remove_out_of_service);
     ADD("fault-until-tried-again", test_fault_until_tried_again);
     ADD("foreign-marker-under-an-open-log", test_foreign_marker_under_an_open_log);
     ADD("foreign-marker-at-a-lazy-open", test_foreign_marker_at_a_lazy_open);
