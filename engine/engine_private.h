@@ -108,7 +108,7 @@ struct NrdPartition {
     NrdPicture *picture; /* NULL: not known */
     int open_errno;      /* of the last open, negative; 0: it was opened. Guarded by the topic's guard */
     /* retention.c */
-    int64_t left_alone_until_ms; /* monotonic; the cold walk failed on it; the walk's alone */
+    _Atomic int64_t left_alone_until_ms; /* monotonic; the cold walk failed on it */
     /* what the configuration says; atomic */
     _Atomic int64_t retention_ms;
     _Atomic int64_t retention_bytes;
@@ -310,9 +310,13 @@ bool nrd_retention_due(NrdPartition *partition, int64_t now_ms);
 
 /* ---- housekeeping.c: the loops of the process ---- */
 
-/* last_known_ms: Unix milliseconds at which the data directory was last in use, or 0. */
-NrdHousekeeping *nrd_housekeeping_new(NrdEngine *engine, int64_t last_known_ms);
-void nrd_housekeeping_free(NrdHousekeeping *housekeeping); /* waits for the loops; takes NULL */
+/* The data directory is open. Nothing runs yet. */
+NrdHousekeeping *nrd_housekeeping_new(NrdEngine *engine);
+void nrd_housekeeping_start(NrdHousekeeping *housekeeping);
+
+/* Waits for the loops. Commits may still be under way: kicks and notes are taken, and do nothing. */
+void nrd_housekeeping_stop(NrdHousekeeping *housekeeping);
+void nrd_housekeeping_free(NrdHousekeeping *housekeeping); /* nobody uses a topic any more; takes NULL */
 
 /* Sweep now: a bound has changed, or a log has passed it. Never blocks. */
 void nrd_housekeeping_kick_retention(NrdHousekeeping *housekeeping);

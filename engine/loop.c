@@ -154,7 +154,7 @@ NrdLoop *nrd_loop_new(const NrdLoopOptions *options, NrdTimers *timers)
     return loop;
 }
 
-void nrd_loop_free(NrdLoop *loop)
+void nrd_loop_stop(NrdLoop *loop)
 {
     if (!loop)
         return;
@@ -168,7 +168,15 @@ void nrd_loop_free(NrdLoop *loop)
         pthread_join(runner->thread, NULL);
         g_free(runner);
     }
+    g_ptr_array_set_size(loop->threads, 0);
     nrd_timer_drain(loop->timers, &loop->watch);
+}
+
+void nrd_loop_free(NrdLoop *loop)
+{
+    if (!loop)
+        return;
+    nrd_loop_stop(loop);
     g_ptr_array_unref(loop->threads);
     pthread_cond_destroy(&loop->changed);
     pthread_mutex_destroy(&loop->lock);

@@ -184,7 +184,7 @@ void nrd_retention_walk(NrdPartition *partition, int64_t now_ms)
     NrdRetention retention = cold_bounds(partition, now_ms);
     bool due = false;
     if ((retention.max_age_ms == 0 && retention.max_bytes == 0) || !is_closed(partition) ||
-        nrd_clock_mono_ms() < partition->left_alone_until_ms)
+        nrd_clock_mono_ms() < atomic_load(&partition->left_alone_until_ms))
         return;
     int rc = due_when_closed(partition, &retention, &due);
     if (rc == 0 && due)
@@ -194,5 +194,5 @@ void nrd_retention_walk(NrdPartition *partition, int64_t now_ms)
     nrd_counter_add(NRD_COUNTER_COLD_FAILED, 1);
     nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition),
              "retention of the closed partition failed: %s; it is left alone for 30 minutes", g_strerror(-rc));
-    partition->left_alone_until_ms = nrd_clock_mono_ms() + LEFT_ALONE_MS;
+    atomic_store(&partition->left_alone_until_ms, nrd_clock_mono_ms() + LEFT_ALONE_MS);
 }
