@@ -66,18 +66,6 @@ void nrd_retention_sweep(NrdPartition *partition, int64_t now_ms)
 
 /* ---- closed partitions ---- */
 
-/* Whether a closed and known partition holds something that has expired. */
-static bool picture_due(const NrdPicture *picture, const NrdRetention *retention)
-{
-    const NrdLogStats *stats = &picture->stats;
-    if (stats->next_offset == stats->oldest_offset)
-        return false;
-    if (retention->max_bytes > 0 && stats->size_bytes > retention->max_bytes && stats->n_segments > 1)
-        return true;
-    return retention->max_age_ms > 0 && stats->oldest_last_ms > 0 &&
-           stats->oldest_last_ms < retention->now_ms - retention->max_age_ms;
-}
-
 /* What stat tells of a folder whose log was not closed cleanly. */
 typedef struct Files {
     char *oldest; /* name of the segment with the lowest base */
@@ -129,7 +117,7 @@ static int due_when_closed(NrdPartition *partition, const NrdRetention *retentio
     NrdPicture picture;
     *ret_due = false;
     if (nrd_partition_picture(partition, &picture)) {
-        *ret_due = picture_due(&picture, retention);
+        *ret_due = nrd_log_stats_expired(&picture.stats, retention);
         return 0;
     }
     return files_due(partition, retention, ret_due);

@@ -136,6 +136,16 @@ bool nrd_log_has_expired(NrdLog *log, const NrdRetention *retention)
     return expired;
 }
 
+bool nrd_log_stats_expired(const NrdLogStats *stats, const NrdRetention *retention)
+{
+    if (stats->next_offset == stats->oldest_offset)
+        return false;
+    if (retention->max_bytes > 0 && stats->size_bytes > retention->max_bytes && stats->n_segments > 1)
+        return true;
+    int64_t last_ms = nrd_last_write_ms(stats->oldest_last_ms, stats->oldest_file_ms, retention->now_ms);
+    return retention->max_age_ms > 0 && nrd_is_older(last_ms, retention->now_ms, retention->max_age_ms);
+}
+
 int nrd_log_expire(NrdLog *log, const NrdRetention *retention, uint64_t *ret_n_detached)
 {
     int r = check_detachable(log);

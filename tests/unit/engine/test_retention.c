@@ -241,6 +241,24 @@ static void test_leftovers_keep_it_open(Fixture *f, gconstpointer data)
     assert_log(f->partition, "");
 }
 
+/* Records stamped by a clock that was ten years ahead expire by the time of their files, also in a closed partition. */
+static void test_walk_over_future_stamps(Fixture *f, gconstpointer data)
+{
+    const int64_t ten_years_ms = (int64_t)3652 * 24 * 3600 * 1000;
+    configure(f, "retention_ms=60000\n");
+    nrd_clock_shift_wall_ms(ten_years_ms);
+    fill_segments(f, 2);
+    nrd_clock_shift_wall_ms(-ten_years_ms);
+    fixture_stop(f);
+    fixture_start(f);
+    nrd_partition_unpin(f->partition);
+    wait_until_closed(f);
+    g_assert_cmpuint(oldest(f->partition), ==, 0);
+    pass_time(61000);
+    g_assert_true(oldest_reaches(f->partition, 4));
+    g_assert_cmpint(nrd_partition_pin(f->partition), ==, 0);
+}
+
 /* Without the walk a log stays open while retention has something to delete in it. */
 static void test_no_walk_no_close(Fixture *f, gconstpointer data)
 {
@@ -318,6 +336,7 @@ int main(int argc, char **argv)
     ADD("failing-unlink", sweeps, test_failing_unlink);
     ADD("walk", walks, test_walk);
     ADD("walk-fails", walks, test_walk_fails);
+    ADD("walk-over-future-stamps", walks, test_walk_over_future_stamps);
     ADD("leftovers-keep-it-open", walks, test_leftovers_keep_it_open);
     ADD("no-walk-no-close", no_walks, test_no_walk_no_close);
     ADD("clock-jumps-ahead", sweeps, test_clock_jumps_ahead);
