@@ -2,6 +2,7 @@
 #include "tests/unit/engine/fixture.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/diag.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 #define LIMIT_MS 20000
 
 static const NrdEngineOptions quick = { .idle_close_ms = IDLE_MS };
+static const NrdEngineOptions walking = { .cold_retention_ms = 50 };
 
 /* Waits for the rest loop; true when the partition is closed in time. */
 static bool closes(NrdPartition *partition)
@@ -373,6 +375,21 @@ static void test_foreign_marker_at_a_lazy_open(Fixture *f, gconstpointer data)
     assert_log(nrd_topic_partition(f->topic, 0), "new too\n");
 }
 
+/* What was set aside belongs to no record: the next walk reclaims it. */
+static void test_quarantine_is_swept(Fixture *f, gconstpointer data)
+{
+    g_autofree char *stale = g_strconcat(f->path, "/topics/t.stale-0123456789abcdef", NULL);
+    uint64_t reclaimed = nrd_counter_get(NRD_COUNTER_RECLAIMED);
+    produce(f->partition, "old");
+    write_marker(f, "0123456789abcdef");
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "linger_ms=7\n", 12), ==, 0);
+    for (int64_t end = nrd_clock_mono_ms() + LIMIT_MS;
+         nrd_counter_get(NRD_COUNTER_RECLAIMED) == reclaimed && nrd_clock_mono_ms() < end;)
+        g_usleep(5000);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_RECLAIMED), ==, reclaimed + 1);
+    g_assert_false(g_file_test(stale, G_FILE_TEST_EXISTS));
+}
+
 static void test_damaged_marker_takes_the_topic_out(Fixture *f, gconstpointer data)
 {
     g_assert_cmpint(nrd_topic_config_write(f->topic, "partitions=2\n", 13), ==, 0);
@@ -401,6 +418,8 @@ int main(int argc, char **argv)
     ADD("fault-until-tried-again", test_fault_until_tried_again);
     ADD("foreign-marker-under-an-open-log", test_foreign_marker_under_an_open_log);
     ADD("foreign-marker-at-a-lazy-open", test_foreign_marker_at_a_lazy_open);
+    g_test_add("/life/quarantine-is-swept", Fixture, &walking, fixture_set_up, test_quarantine_is_swept,
+               fixture_tear_down);
     ADD("damaged-marker-takes-the-topic-out", test_damaged_marker_takes_the_topic_out);
     return g_test_run();
 }
