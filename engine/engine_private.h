@@ -1,7 +1,8 @@
-/* The joints of the engine: what engine.c, topic.c, partition.c, produce.c and consume.c share.
+/* The joints of the engine: what its files share.
  *
- * Lock order (a thread takes them only from left to right; none is held across a callback of engine.h, but for the
- * first two while a topic is deleted or the engine is closed):
+ * Lock order (a thread takes them only from left to right). Held across a callback of engine.h: the first two while a
+ * topic is deleted or the engine is closed, the topic guard also while the partitions of another incarnation are retired,
+ * and the committer role when a round answers; so a callback opens, changes, rolls, trims, reopens and deletes nothing.
  *
  *   engine admin > topic guard > committer role > offset lock > queue lock > engine topics, topic lock, timers' lock
  *                                              > produce lock >
@@ -18,7 +19,12 @@
  *                   not wait: `committing`, guarded by the produce lock
  *   offset lock     mutex; held across reads and writes of consumer.offset and consumer.ahead, their fdatasync too
  *   read lock       mutex; the consumers' cursor; held across a read of the log
- *   the others      mutexes; memory only, never held across I/O */
+ *   the others      mutexes; memory only, never held across I/O
+ *
+ * Below all of them: the locks inside log/ and meta/, under which nothing here is called, and the one of the
+ * housekeeping's clock. A loop's lock is taken after the guard or the role (a kick) and before the timers' lock. Timers
+ * call back with no lock held; who waits for that (nrd_timer_drain) may have the guard and the role: no timer takes the
+ * guard, and the linger's, which takes the role, does not wait for it. */
 #ifndef NRD_ENGINE_ENGINE_PRIVATE_H
 #define NRD_ENGINE_ENGINE_PRIVATE_H
 
