@@ -522,7 +522,7 @@ int nrd_partition_seek(NrdPartition *partition, NrdSeek to, uint64_t offset)
 bool nrd_partition_readable(NrdPartition *partition)
 {
     if (nrd_partition_usable(partition) < 0)
-        return false;
+        return true;
     pthread_mutex_lock(&partition->queue_lock);
     bool readable = deliverable_locked(partition);
     pthread_mutex_unlock(&partition->queue_lock);

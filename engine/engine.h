@@ -284,7 +284,7 @@ int nrd_partition_settle(NrdPartition *partition, NrdVerb verb, uint64_t offset,
 /* Makes all that is settled durable. May do the work on this thread. */
 void nrd_partition_sync_frontier(NrdPartition *partition, NrdDoneFn done, void *user_data);
 
-/* Readability for poll: whether a take would find a record now, and a one-shot watch that calls notify (once, on any
+/* Readability for poll: whether a take would find a record now, or fail at once, and a one-shot watch that calls notify (once, on any
  * thread, no lock held) when that may have become so, or the topic went away. set replaces; clear waits for nothing
  * and returns whether the watch was set: then notify was not and will not be called, else it was or is running. */
 typedef struct NrdWatch {

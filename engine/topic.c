@@ -59,6 +59,7 @@ void nrd_topic_unref(NrdTopic *topic)
 
 /* ---- opening and closing ---- */
 
+/* Guard held (or nobody knows the topic): who has it may look at the fault without the lock. */
 static void set_fault(NrdTopic *topic, const char *why)
 {
     nrd_diag(NRD_LEVEL_ERROR, place_of(topic), "the topic is out of service: %s", why);
@@ -271,7 +272,9 @@ static int remove_record(NrdTopic *topic)
     g_autofree char *why = NULL;
     int rc = nrd_metastore_remove(meta, topic->name, topic->id);
     if (rc < 0 && nrd_metastore_get(meta, topic->name, &record, &why) == -EIO) {
+        pthread_mutex_lock(&topic->guard);
         set_fault(topic, why);
+        pthread_mutex_unlock(&topic->guard);
         (void)!nrd_topic_close(topic, false);
     }
     nrd_topic_record_free(record);

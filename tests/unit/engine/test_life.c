@@ -360,6 +360,7 @@ static void test_foreign_marker_under_an_open_log(Fixture *f, gconstpointer data
     assert_log(fresh, "new\n");
     take(f->partition, &got, 0);
     g_assert_cmpint(got.error, ==, -EIO);
+    g_assert_true(nrd_partition_readable(f->partition)); /* who polls learns it, too */
 }
 
 /* ... and found by the next open of another partition. */
