@@ -138,7 +138,7 @@ NrdHousekeeping *nrd_housekeeping_new(NrdEngine *engine)
     nrd_steady_clock_start(&housekeeping->clock, nrd_clock_wall_ms(), nrd_clock_mono_ms(),
                            nrd_data_dir_last_used_ms(engine->data_dir));
     /* Taking the lock has given it the present time. If that is in doubt the next run has to doubt it as well. */
-    if (steady_now(housekeeping) < nrd_clock_wall_ms() - NRD_STEADY_STEP_MS)
+    if (!engine->read_only && steady_now(housekeeping) < nrd_clock_wall_ms() - NRD_STEADY_STEP_MS)
         nrd_data_dir_note_time(engine->data_dir, steady_now(housekeeping));
     return housekeeping;
 }
@@ -162,7 +162,8 @@ void nrd_housekeeping_stop(NrdHousekeeping *housekeeping)
     nrd_loop_stop(housekeeping->retention);
     nrd_loop_stop(housekeeping->walk);
     nrd_loop_stop(housekeeping->rest);
-    nrd_data_dir_note_time(housekeeping->engine->data_dir, steady_now(housekeeping));
+    if (!housekeeping->engine->read_only)
+        nrd_data_dir_note_time(housekeeping->engine->data_dir, steady_now(housekeeping));
 }
 
 void nrd_housekeeping_free(NrdHousekeeping *housekeeping)
