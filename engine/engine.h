@@ -104,7 +104,7 @@ const char *nrd_topic_name(const NrdTopic *topic);
 const char *nrd_topic_incarnation(const NrdTopic *topic); /* "" when its record is damaged */
 bool nrd_topic_deleted(NrdTopic *topic);
 char *nrd_topic_fault(NrdTopic *topic);           /* why it is out of service, or NULL; g_free */
-uint32_t nrd_topic_n_partitions(NrdTopic *topic); /* 0 when out of service */
+uint32_t nrd_topic_n_partitions(NrdTopic *topic); /* 0 when out of service since the start */
 int64_t nrd_topic_created_ms(NrdTopic *topic);    /* for times of folders; 0 when unknown */
 
 /* Owner, group and mode. path is relative to the topic: "" its folder, "config", "p00000", "p00000/produce",

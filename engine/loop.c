@@ -114,8 +114,10 @@ static void replace_locked(NrdLoop *loop)
     nrd_counter_add(NRD_COUNTER_REAPER_RESTARTS, 1);
     nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "the %s loop has not moved for %" G_GINT64_FORMAT " s: replaced",
              loop->options.name, loop->options.stuck_ms / 1000);
-    if (!start_locked(loop))
+    if (!start_locked(loop)) {
+        loop->running = true; /* the watch comes again, and tries again */
         nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "no thread could be started for the %s loop", loop->options.name);
+    }
 }
 
 /* On the timer thread, while a pass is under way. */
