@@ -1,7 +1,10 @@
 /* Permissions that the kernel cannot check, because what is done is done through another file: settings changed through
  * attributes of the topic folder need write permission on `config`, records settled through `drain` or `consume` need it
- * on `ack`. */
+ * on `ack`. And who may not write `produce` produces through none of its siblings, who may not read `consume` consumes
+ * through none. */
 #include "fs/fs_private.h"
+
+#include <fcntl.h>
 
 #define MAX_GROUPS 65536 /* NGROUPS_MAX of Linux */
 
@@ -21,7 +24,8 @@ static bool in_group(fuse_req_t req, gid_t gid)
     return found;
 }
 
-bool nrd_may_write(fuse_req_t req, NrdTopic *topic, const char *path)
+/* bits: as of others, 04 to read, 02 to write. */
+static bool may(fuse_req_t req, NrdTopic *topic, const char *path, uint32_t bits)
 {
     uid_t uid = fuse_req_ctx(req)->uid;
     NrdAttr attr;
@@ -29,16 +33,34 @@ bool nrd_may_write(fuse_req_t req, NrdTopic *topic, const char *path)
         return true;
     nrd_topic_get_attr(topic, path, 0666, &attr);
     if (uid == attr.uid)
-        return attr.mode & 0200;
-    return attr.mode & (in_group(req, attr.gid) ? 0020 : 0002);
+        return attr.mode & (bits << 6);
+    return attr.mode & (in_group(req, attr.gid) ? bits << 3 : bits);
+}
+
+/* path: below the folder that the node's file is used in, a topic's or a partition's. */
+static bool may_beside(fuse_req_t req, const NrdNode *node, const char *path, uint32_t bits)
+{
+    if (!node->partition)
+        return may(req, node->topic, path, bits);
+    char *whole = g_strdup_printf("p%05u/%s", nrd_partition_number(node->partition), path);
+    bool allowed = may(req, node->topic, whole, bits);
+    g_free(whole);
+    return allowed;
+}
+
+bool nrd_may_write(fuse_req_t req, NrdTopic *topic, const char *path)
+{
+    return may(req, topic, path, 02);
 }
 
 bool nrd_may_settle(fuse_req_t req, const NrdNode *node)
 {
-    if (!node->partition)
-        return nrd_may_write(req, node->topic, "ack");
-    char *path = g_strdup_printf("p%05u/ack", nrd_partition_number(node->partition));
-    bool may = nrd_may_write(req, node->topic, path);
-    g_free(path);
-    return may;
+    return may_beside(req, node, "ack", 02);
+}
+
+bool nrd_may_open_sibling(fuse_req_t req, const NrdNode *node, int flags)
+{
+    if (node->info->ops == &nrd_produce_ops && (flags & O_ACCMODE) != O_RDONLY)
+        return may_beside(req, node, "produce", 02);
+    return !node->info->ops->takes || may_beside(req, node, ".streams/consume", 04);
 }

@@ -1,7 +1,8 @@
 /* `consume` and `consume.jsonl`: one record a read, waiting for one. They differ in the form of a record, and in whose
  * the lease is after the record has been handed over: the handle's (consume), or whoever has the receipt (jsonl). */
+#include "fs/consume.h"
+
 #include "fs/jsonl.h"
-#include "fs/park.h"
 #include "fs/stream.h"
 
 #include <errno.h>
@@ -14,7 +15,7 @@ static int64_t wait_limit_ms(const NrdFs *fs)
     return limit > 0 ? limit - limit / 10 : INT64_MAX;
 }
 
-static void park(NrdHandle *handle, fuse_req_t req, size_t size, int flags, NrdParkFn done)
+void nrd_consume_park(NrdHandle *handle, fuse_req_t req, size_t size, int flags, NrdParkFn done)
 {
     int64_t wait_ms = nrd_topic_consume_wait_ms(handle->topic);
     int64_t limit_ms = wait_limit_ms(handle->fs);
@@ -50,9 +51,9 @@ static GString *jsonl_text(const NrdDelivery *delivery)
     return text;
 }
 
-/* Hands a record over, or as much of it as fits. Held before the reply: the reader may act on it at once. */
-static void hand_over(NrdHandle *handle, fuse_req_t req, size_t size, const NrdDelivery *delivery, GString *text,
-                      bool receipts)
+/* Held before the reply: the reader may act on it at once. */
+void nrd_consume_hand_over(NrdHandle *handle, fuse_req_t req, size_t size, const NrdDelivery *delivery, GString *text,
+                           bool receipts)
 {
     NrdStream *stream = nrd_handle_stream(handle);
     NrdStreamLease lease = { delivery->partition, delivery->offset, delivery->nonce };
@@ -78,7 +79,7 @@ static void deliver_line(NrdHandle *handle, fuse_req_t req, size_t size, int err
     if (error < 0)
         nrd_reply_error(req, error);
     else
-        hand_over(handle, req, size, delivery, nrd_stream_line(delivery), false);
+        nrd_consume_hand_over(handle, req, size, delivery, nrd_stream_line(delivery), false);
 }
 
 static void deliver_jsonl(NrdHandle *handle, fuse_req_t req, size_t size, int error, const NrdDelivery *delivery)
@@ -86,19 +87,19 @@ static void deliver_jsonl(NrdHandle *handle, fuse_req_t req, size_t size, int er
     if (error < 0)
         nrd_reply_error(req, error);
     else
-        hand_over(handle, req, size, delivery, jsonl_text(delivery), true);
+        nrd_consume_hand_over(handle, req, size, delivery, jsonl_text(delivery), true);
 }
 
 static void consume_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags)
 {
     if (!nrd_stream_reply_rest(handle, req, size, false))
-        park(handle, req, size, flags, deliver_line);
+        nrd_consume_park(handle, req, size, flags, deliver_line);
 }
 
 static void jsonl_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags)
 {
     if (!nrd_stream_reply_rest(handle, req, size, true))
-        park(handle, req, size, flags, deliver_jsonl);
+        nrd_consume_park(handle, req, size, flags, deliver_jsonl);
 }
 
 /* `offset` or, since offsets of a topic's partitions are alike, `partition:offset`. */

@@ -69,6 +69,8 @@ void nrd_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     bool may_settle = error == 0 && node->info->stream && nrd_may_settle(req, node);
     if (error == 0 && node->info->ops == &nrd_drain_ops && !may_settle)
         error = -EACCES; /* to read it is to settle */
+    if (error == 0 && !nrd_may_open_sibling(req, node, fi->flags))
+        error = -EACCES;
     if (error < 0) {
         nrd_reply_error(req, error);
     } else if (open_waits(node)) {

@@ -1,15 +1,20 @@
 /* See framing.h. */
 #include "fs/framing.h"
 
+#include "engine/base/endian.h"
+#include "fs/jsonl_in.h"
+
 #include <errno.h>
 #include <string.h>
 
 /* Requests that continue a record and begin with so many equal bytes are taken for the same one sent again. */
 #define HEAD_BYTES ((size_t)4096)
 
-void nrd_framing_init(NrdFraming *framing)
+#define BIN_HEADER_BYTES ((size_t)8)
+
+void nrd_framing_init(NrdFraming *framing, NrdFramingKind kind)
 {
-    *framing = (NrdFraming){ .partial = g_byte_array_new(), .refused = g_byte_array_new() };
+    *framing = (NrdFraming){ .kind = kind, .partial = g_byte_array_new(), .refused = g_byte_array_new() };
 }
 
 void nrd_framing_clear(NrdFraming *framing)
@@ -29,6 +34,131 @@ static void empty_partial(NrdFraming *framing)
     framing->partial = g_byte_array_new();
 }
 
+/* ---- where a record ends ---- */
+
+/* How much of some bytes belongs to the record that partial begins. */
+typedef struct Piece {
+    size_t size;     /* with its newline */
+    size_t n_record; /* without */
+    bool ends;       /* the record's last */
+} Piece;
+
+static int too_long(NrdFraming *framing, const char *why)
+{
+    framing->why = why;
+    return -EMSGSIZE;
+}
+
+static int find_newline(NrdFraming *framing, const uint8_t *data, size_t size, size_t max, Piece *ret_piece)
+{
+    const uint8_t *newline = memchr(data, '\n', size);
+    size_t length = newline ? (size_t)(newline - data) : size;
+    if (framing->partial->len + length > max)
+        return too_long(framing, framing->kind == NRD_FRAMING_JSONL ? "its line is too long"
+                                                                    : "it is longer than max_record_bytes");
+    *ret_piece = (Piece){ length + (newline != NULL), length, newline != NULL };
+    return 0;
+}
+
+/* The header of the binary record that partial and then data begin; false: not all of it is there. */
+static bool bin_header(const NrdFraming *framing, const uint8_t *data, size_t size, uint32_t *ret_key,
+                       uint32_t *ret_payload)
+{
+    uint8_t header[BIN_HEADER_BYTES];
+    size_t kept = MIN(framing->partial->len, BIN_HEADER_BYTES);
+    if (kept + size < BIN_HEADER_BYTES)
+        return false;
+    if (kept > 0)
+        memcpy(header, framing->partial->data, kept);
+    if (kept < BIN_HEADER_BYTES)
+        memcpy(header + kept, data, BIN_HEADER_BYTES - kept);
+    *ret_key = nrd_get_be32(header);
+    *ret_payload = nrd_get_be32(header + 4);
+    return true;
+}
+
+/* What is left of the binary record where data begins. */
+static uint64_t bin_left(const NrdFraming *framing, const uint8_t *data, size_t size)
+{
+    uint32_t key = 0, payload = 0;
+    (void)bin_header(framing, data, size, &key, &payload);
+    return BIN_HEADER_BYTES + (uint64_t)key + payload - framing->partial->len;
+}
+
+static int find_bin_end(NrdFraming *framing, const uint8_t *data, size_t size, size_t max_record, Piece *ret_piece)
+{
+    uint32_t key, payload;
+    if (!bin_header(framing, data, size, &key, &payload)) {
+        *ret_piece = (Piece){ size, size, false };
+        return 0;
+    }
+    if (key > NRD_KEY_MAX)
+        return too_long(framing, "its key is longer than 64 KiB");
+    if (payload > max_record)
+        return too_long(framing, "its payload is longer than max_record_bytes");
+    uint64_t left = bin_left(framing, data, size);
+    size_t n = (size_t)MIN(left, size);
+    *ret_piece = (Piece){ n, n, left == n };
+    return 0;
+}
+
+static int find_end(NrdFraming *framing, const uint8_t *data, size_t size, size_t max_record, Piece *ret_piece)
+{
+    switch (framing->kind) {
+    case NRD_FRAMING_BIN:
+        return find_bin_end(framing, data, size, max_record, ret_piece);
+    case NRD_FRAMING_JSONL:
+        return find_newline(framing, data, size, nrd_jsonl_line_max(max_record), ret_piece);
+    default:
+        return find_newline(framing, data, size, max_record, ret_piece);
+    }
+}
+
+/* ---- complete records ---- */
+
+static int emit_jsonl(NrdFraming *framing, const uint8_t *line, size_t size, size_t max_record, NrdRecordFn fn,
+                      void *user_data)
+{
+    NrdJsonlLine parsed;
+    int error = nrd_jsonl_parse(line, size, max_record, &parsed, &framing->why);
+    if (error < 0)
+        return error;
+    if (!parsed.blank)
+        fn(user_data, &parsed.record);
+    g_free(parsed.decoded);
+    return 0;
+}
+
+/* A record from its first byte to its last. */
+static int emit_bytes(NrdFraming *framing, const uint8_t *data, size_t size, size_t max_record, NrdRecordFn fn,
+                      void *user_data)
+{
+    if (framing->kind == NRD_FRAMING_JSONL)
+        return emit_jsonl(framing, data, size, max_record, fn, user_data);
+    NrdFramedRecord record = { .payload = data, .payload_size = size };
+    if (framing->kind == NRD_FRAMING_BIN) {
+        size_t key_size = nrd_get_be32(data);
+        record = (NrdFramedRecord){ data + BIN_HEADER_BYTES, key_size, data + BIN_HEADER_BYTES + key_size,
+                                    size - BIN_HEADER_BYTES - key_size };
+    }
+    fn(user_data, &record);
+    return 0;
+}
+
+/* The record that partial begins and data ends. */
+static int emit(NrdFraming *framing, const uint8_t *data, size_t size, size_t max_record, NrdRecordFn fn,
+                void *user_data)
+{
+    if (framing->partial->len == 0)
+        return emit_bytes(framing, data, size, max_record, fn, user_data);
+    g_byte_array_append(framing->partial, data, (guint)size);
+    int error = emit_bytes(framing, framing->partial->data, framing->partial->len, max_record, fn, user_data);
+    empty_partial(framing);
+    return error;
+}
+
+/* ---- refusing ---- */
+
 /* As much of a refused request as tells it from another one. */
 static size_t head_size(size_t size)
 {
@@ -41,59 +171,141 @@ bool nrd_framing_resent(const NrdFraming *framing, const uint8_t *data, size_t s
     return head->len > 0 && size >= head->len && memcmp(head->data, data, head->len) == 0;
 }
 
-static int refuse(NrdFraming *framing, const uint8_t *data, size_t size, bool inside)
+/* How many of the bytes belong to a refused record of which `left` are left; *left becomes what is left after them. */
+static size_t pass_over(uint64_t *left, const uint8_t *data, size_t size)
+{
+    if (*left == NRD_TO_NEWLINE) {
+        const uint8_t *newline = memchr(data, '\n', size);
+        if (newline)
+            *left = 0;
+        return newline ? (size_t)(newline - data) + 1 : size;
+    }
+    size_t n = (size_t)MIN(*left, size);
+    *left -= n;
+    return n;
+}
+
+/* Refuses a request in which, from its first byte on, `left` bytes belong to the refused record. */
+static int refuse(NrdFraming *framing, NrdFramingRequest request, uint64_t left, bool inside, int error)
 {
     empty_partial(framing);
-    framing->skipping = memchr(data, '\n', size) == NULL;
+    framing->n_doomed = 0;
+    framing->n_skip = left;
+    framing->refused_left = left;
+    framing->refused_error = error;
+    (void)pass_over(&framing->n_skip, request.data, request.size);
     g_byte_array_set_size(framing->refused, 0);
     if (inside)
-        g_byte_array_append(framing->refused, data, (guint)head_size(size));
-    return -EMSGSIZE;
+        g_byte_array_append(framing->refused, request.data, (guint)head_size(request.size));
+    return error;
 }
 
-static void emit(NrdFraming *framing, const uint8_t *data, size_t size, NrdRecordFn fn, void *user_data)
+/* The first record of the request, of which `left` bytes are left, is too long or malformed: see the last rule in
+ * framing.h. */
+static int doom_or_refuse(NrdFraming *framing, NrdFramingRequest request, uint64_t left, bool inside, int error,
+                          size_t *ret_taken)
 {
-    if (framing->partial->len == 0) {
-        fn(user_data, data, size);
-        return;
-    }
-    g_byte_array_append(framing->partial, data, (guint)size);
-    fn(user_data, framing->partial->data, framing->partial->len);
+    if (!request.may_be_cut || left == NRD_TO_NEWLINE || left <= request.size)
+        return refuse(framing, request, left, inside, error);
     empty_partial(framing);
+    framing->n_doomed = left - request.size;
+    *ret_taken = request.size;
+    return 0;
 }
 
-int nrd_framing_feed(NrdFraming *framing, const uint8_t *data, size_t size, size_t max_record, NrdRecordFn fn,
-                     void *user_data, size_t *ret_taken)
+/* ---- requests ---- */
+
+static int take_piece(NrdFraming *framing, const uint8_t *data, size_t size, size_t max_record, NrdRecordFn fn,
+                      void *user_data, size_t *ret_size)
 {
-    if (nrd_framing_resent(framing, data, size))
-        return refuse(framing, data, size, true);
-    size_t pos = 0;
-    if (size > 0)
-        g_byte_array_set_size(framing->refused, 0);
-    while (pos < size) {
-        const uint8_t *newline = memchr(data + pos, '\n', size - pos);
-        size_t length = newline ? (size_t)(newline - data) - pos : size - pos;
-        if (!framing->skipping && framing->partial->len + length > max_record) {
-            if (pos == 0)
-                return refuse(framing, data, size, framing->partial->len > 0);
+    Piece piece;
+    int error = find_end(framing, data, size, max_record, &piece);
+    if (error == 0 && piece.ends)
+        error = emit(framing, data, piece.n_record, max_record, fn, user_data);
+    else if (error == 0)
+        g_byte_array_append(framing->partial, data, (guint)piece.n_record);
+    if (error == 0)
+        *ret_size = piece.size;
+    return error;
+}
+
+/* Takes records from pos on, until one is to be refused. That one's error is returned when it is the request's first,
+ * else the request is taken up to it. */
+static int take_records(NrdFraming *framing, NrdFramingRequest request, size_t pos, size_t max_record, NrdRecordFn fn,
+                        void *user_data, size_t *ret_taken)
+{
+    while (pos < request.size) {
+        size_t n = 0;
+        int error = take_piece(framing, request.data + pos, request.size - pos, max_record, fn, user_data, &n);
+        if (error < 0 && pos == 0)
+            return error;
+        if (error < 0)
             break;
-        }
-        if (framing->skipping)
-            framing->skipping = newline == NULL;
-        else if (newline)
-            emit(framing, data + pos, length, fn, user_data);
-        else
-            g_byte_array_append(framing->partial, data + pos, (guint)length);
-        pos += length + (newline != NULL);
+        pos += n;
     }
     *ret_taken = pos;
     return 0;
 }
 
-void nrd_framing_end(NrdFraming *framing, NrdRecordFn fn, void *user_data)
+int nrd_framing_feed(NrdFraming *framing, NrdFramingRequest request, size_t max_record, NrdRecordFn fn, void *user_data,
+                     size_t *ret_taken)
 {
+    if (nrd_framing_resent(framing, request.data, request.size))
+        return refuse(framing, request, framing->refused_left, true, framing->refused_error);
+    if (framing->n_doomed > 0)
+        return doom_or_refuse(framing, request, framing->n_doomed, true, -EMSGSIZE, ret_taken);
+    if (request.size > 0)
+        g_byte_array_set_size(framing->refused, 0);
+    size_t pos = framing->n_skip > 0 ? pass_over(&framing->n_skip, request.data, request.size) : 0;
+    bool inside = framing->partial->len > 0;
+    uint64_t left = NRD_TO_NEWLINE;
+    if (framing->kind == NRD_FRAMING_BIN)
+        left = bin_left(framing, request.data, request.size);
+    int error = take_records(framing, request, pos, max_record, fn, user_data, ret_taken);
+    return error < 0 ? doom_or_refuse(framing, request, left, inside, error, ret_taken) : 0;
+}
+
+/* ---- ends that are not in the bytes ---- */
+
+static int end_unfinished(NrdFraming *framing, NrdFramingEnd when)
+{
+    if (when == NRD_FRAMING_FLUSH)
+        return 0;
+    int error = framing->n_doomed > 0 ? -EMSGSIZE : -EINVAL;
+    if (when == NRD_FRAMING_CLOSE) {
+        empty_partial(framing);
+        framing->n_doomed = 0;
+    }
+    return error;
+}
+
+/* A whole object ends; another one stays, to be finished or to be refused with its newline. */
+static int end_jsonl(NrdFraming *framing, NrdFramingEnd when, size_t max_record, NrdRecordFn fn, void *user_data)
+{
+    const GByteArray *partial = framing->partial;
+    int error = emit_jsonl(framing, partial->data, partial->len, max_record, fn, user_data);
+    if (error == 0)
+        empty_partial(framing);
+    else if (end_unfinished(framing, when) == 0)
+        error = 0;
+    return error;
+}
+
+int nrd_framing_end(NrdFraming *framing, NrdFramingEnd when, size_t max_record, NrdRecordFn fn, void *user_data)
+{
+    if (framing->n_doomed > 0)
+        return end_unfinished(framing, when);
     if (framing->partial->len == 0)
-        return;
-    fn(user_data, framing->partial->data, framing->partial->len);
+        return 0;
+    if (framing->kind == NRD_FRAMING_JSONL)
+        return end_jsonl(framing, when, max_record, fn, user_data);
+    if (framing->kind == NRD_FRAMING_BIN)
+        framing->why = "it is unfinished";
+    if (framing->kind == NRD_FRAMING_BIN)
+        return end_unfinished(framing, when);
+    if (when == NRD_FRAMING_FLUSH)
+        return 0;
+    fn(user_data, &(NrdFramedRecord){ .payload = framing->partial->data, .payload_size = framing->partial->len });
     empty_partial(framing);
+    return 0;
 }

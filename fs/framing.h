@@ -1,15 +1,27 @@
-/* Framing of `produce`: a record is a line, without its newline. Turns the requests of one handle, cut anywhere, into
- * records. Pure; the caller serialises the calls.
+/* Framings of producing files: turn the requests of one handle, cut anywhere, into records. Pure; the caller serialises
+ * the calls of one framing.
  *
- * A record over the limit is refused whole:
- *  - A request that begins in such a record (one kept from before, or starting with the request) fails with -EMSGSIZE.
- *    What was kept of the record is dropped, nothing of the request is taken. If the request held the record's newline
- *    the next request starts a new record; else input is swallowed up to that newline.
+ *   NRD_FRAMING_LINES  `produce`        a record is a line, without its newline
+ *   NRD_FRAMING_JSONL  `produce.jsonl`  a record is an object on a line of its own: see jsonl_in.h
+ *   NRD_FRAMING_BIN    `produce.bin`    u32 key length, u32 payload length (big-endian), key, payload
+ *
+ * Limits. A payload has at most max_record bytes, a key at most NRD_KEY_MAX (what an extended attribute can show). What
+ * is kept of an unfinished record is bounded too: a line by its limit, a JSON line by nrd_jsonl_line_max, a binary record
+ * by its lengths, which are looked at before any of it is kept.
+ *
+ * A record over the limit (-EMSGSIZE) or malformed (-EINVAL) is refused whole:
+ *  - A request that begins in such a record (one kept from before, or starting with the request) fails. What was kept of
+ *    the record is dropped, nothing of the request is taken. If the request held the record's end the next request starts
+ *    a new record; else input is swallowed up to that end: the newline, or as many bytes as the header said.
  *  - A request with complete records before it is taken up to its beginning.
  *  - A large write(2) arrives as several requests, and the kernel hides the failure of a later one behind a short
  *    count; the program then sends the failed request's bytes again, cut elsewhere if they lie elsewhere in its memory.
  *    So the beginning of a refused request that began inside a record is remembered: a request that begins with the
- *    same bytes is refused again. Any other request ends that. */
+ *    same bytes is refused again. Any other request ends that.
+ *  - The header of a binary record tells at once that it is too long, in a request that may be only the beginning of the
+ *    program's write. If it failed, the program would go on with its next record, and that would be swallowed for the
+ *    rest of this one. So such a request is taken, its bytes dropped, and the one that follows fails: as with lines, where
+ *    the failure comes with the byte that is too many. */
 #ifndef NRD_FS_FRAMING_H
 #define NRD_FS_FRAMING_H
 
@@ -19,27 +31,68 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define NRD_KEY_MAX ((size_t)65536)
+
+typedef enum NrdFramingKind {
+    NRD_FRAMING_LINES,
+    NRD_FRAMING_JSONL,
+    NRD_FRAMING_BIN,
+} NrdFramingKind;
+
+/* When a record may end without its own end. */
+typedef enum NrdFramingEnd {
+    NRD_FRAMING_SYNC,  /* an fsync: a line ends, a whole object too */
+    NRD_FRAMING_FLUSH, /* a descriptor was closed, perhaps one of several: a whole object ends */
+    NRD_FRAMING_CLOSE, /* the last one: as an fsync, and what is unfinished is dropped */
+} NrdFramingEnd;
+
+typedef struct NrdFramedRecord {
+    const uint8_t *key;
+    size_t key_size; /* 0: no key */
+    const uint8_t *payload;
+    size_t payload_size;
+} NrdFramedRecord;
+
+/* One request. may_be_cut: it may be only the beginning, or the middle, of a write(2). */
+typedef struct NrdFramingRequest {
+    const uint8_t *data;
+    size_t size;
+    bool may_be_cut;
+} NrdFramingRequest;
+
 typedef struct NrdFraming {
-    GByteArray *partial; /* the beginning of a record whose newline has not come; never longer than the limit */
-    bool skipping;       /* in a refused record; partial is empty */
-    GByteArray *refused; /* the head of the request before this one, if it was refused inside a record; else empty */
+    NrdFramingKind kind;
+    GByteArray *partial; /* the beginning of a record whose end has not come; within the limits above */
+    uint64_t n_skip;     /* bytes left of a refused record, partial is empty; NRD_TO_NEWLINE: up to that; 0: none */
+    uint64_t n_doomed;   /* ... of one that was found too long and whose refusal the program has not been told yet */
+    const char *why;     /* of the last record refused: one phrase for the log, static */
+    /* the head of the request before this one, if it was refused inside a record, else empty; with what and how much of
+     * the record was left where that request began */
+    GByteArray *refused;
+    int refused_error;
+    uint64_t refused_left;
 } NrdFraming;
 
-/* One complete record; the bytes are valid during the call. */
-typedef void (*NrdRecordFn)(void *user_data, const uint8_t *record, size_t size);
+#define NRD_TO_NEWLINE UINT64_MAX
 
-void nrd_framing_init(NrdFraming *framing);
+/* One complete record; the bytes are valid during the call. */
+typedef void (*NrdRecordFn)(void *user_data, const NrdFramedRecord *record);
+
+void nrd_framing_init(NrdFraming *framing, NrdFramingKind kind);
 void nrd_framing_clear(NrdFraming *framing);
 
 /* Whether the request is the one refused before, sent again. */
 bool nrd_framing_resent(const NrdFraming *framing, const uint8_t *data, size_t size);
 
-/* Takes a request; calls fn for each record completed. *ret_taken: how much of it was taken, all unless a record too
- * long stands after complete ones. -EMSGSIZE: refused. */
-int nrd_framing_feed(NrdFraming *framing, const uint8_t *data, size_t size, size_t max_record, NrdRecordFn fn,
-                     void *user_data, size_t *ret_taken) NRD_MUST_CHECK;
+/* Takes a request; calls fn for each record completed. *ret_taken: how much of it was taken, all unless a record to be
+ * refused stands after complete ones. -EMSGSIZE, -EINVAL: refused, framing->why says why. */
+int nrd_framing_feed(NrdFraming *framing, NrdFramingRequest request, size_t max_record, NrdRecordFn fn, void *user_data,
+                     size_t *ret_taken) NRD_MUST_CHECK;
 
-/* Ends the record that has begun, if one has, as a sync or the last close does. */
-void nrd_framing_end(NrdFraming *framing, NrdRecordFn fn, void *user_data);
+/* Ends the record that has begun, if one has and may end here. At a sync -EINVAL when it is unfinished (it stays and can
+ * be finished), or what it will be refused with (-EINVAL, -EMSGSIZE); at the last close the same when something was
+ * dropped; else 0. */
+int nrd_framing_end(NrdFraming *framing, NrdFramingEnd when, size_t max_record, NrdRecordFn fn,
+                    void *user_data) NRD_MUST_CHECK;
 
 #endif

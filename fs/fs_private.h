@@ -39,18 +39,23 @@ typedef enum NrdKind {
     NRD_KIND_TOPIC_STATUS,
     NRD_KIND_TOPIC_CONSUME_LINK,
     NRD_KIND_TOPIC_CONSUME_JSONL_LINK,
+    NRD_KIND_TOPIC_CONSUME_BIN_LINK,
     NRD_KIND_TOPIC_DRAIN_LINK,
     NRD_KIND_TOPIC_ACK,
     NRD_KIND_TOPIC_STREAMS,
     NRD_KIND_TOPIC_CONSUME,
     NRD_KIND_TOPIC_CONSUME_JSONL,
+    NRD_KIND_TOPIC_CONSUME_BIN,
     NRD_KIND_TOPIC_DRAIN,
     NRD_KIND_PARTITION,
     NRD_KIND_CTL,
     NRD_KIND_STATUS,
     NRD_KIND_PRODUCE,
+    NRD_KIND_PRODUCE_JSONL,
+    NRD_KIND_PRODUCE_BIN,
     NRD_KIND_CONSUME_LINK,
     NRD_KIND_CONSUME_JSONL_LINK,
+    NRD_KIND_CONSUME_BIN_LINK,
     NRD_KIND_DRAIN_LINK,
     NRD_KIND_ACK,
     NRD_KIND_LOG,
@@ -67,6 +72,7 @@ typedef enum NrdKind {
     NRD_KIND_STREAMS,
     NRD_KIND_CONSUME,
     NRD_KIND_CONSUME_JSONL,
+    NRD_KIND_CONSUME_BIN,
     NRD_KIND_DRAIN,
     NRD_N_KINDS,
 } NrdKind;
@@ -135,6 +141,7 @@ extern const NrdFileOps nrd_record_ops;
 extern const NrdFileOps nrd_segment_ops;
 extern const NrdFileOps nrd_consume_ops;
 extern const NrdFileOps nrd_consume_jsonl_ops;
+extern const NrdFileOps nrd_consume_bin_ops;
 extern const NrdFileOps nrd_drain_ops;
 
 /* What the last visit of a node found. */
@@ -212,9 +219,10 @@ NrdPlace nrd_node_place(const NrdNode *node);
 void nrd_reply_open(fuse_req_t req, NrdHandle *handle);
 
 /* access.c: whether the caller has write permission on a file of the topic (a path as in nrd_topic_get_attr), and on the
- * `ack` of the node's partition. */
+ * `ack` beside the node's file; whether what `produce` and `consume` beside it allow the caller lets it be opened. */
 bool nrd_may_write(fuse_req_t req, NrdTopic *topic, const char *path);
 bool nrd_may_settle(fuse_req_t req, const NrdNode *node);
+bool nrd_may_open_sibling(fuse_req_t req, const NrdNode *node, int flags);
 
 /* attr.c */
 void nrd_node_stat(NrdNode *node, struct stat *ret_st);

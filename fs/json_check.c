@@ -1,5 +1,6 @@
 /* See json_check.h. The JSON parser is yajl: it works through the text without building anything, and without callbacks
- * it converts no number, so that one of any size passes. */
+ * it converts no number, so that one of any size passes. Of UTF-8 it checks the outline only: overlong forms, surrogates
+ * and what is beyond Unicode are found by a check of our own. */
 #include "fs/json_check.h"
 
 #include <glib.h>
@@ -11,7 +12,7 @@ bool nrd_json_valid(const uint8_t *text, size_t size)
     yajl_handle parser = yajl_alloc(NULL, NULL, NULL);
     bool valid = yajl_parse(parser, text, size) == yajl_status_ok && yajl_complete_parse(parser) == yajl_status_ok;
     yajl_free(parser);
-    return valid;
+    return valid && nrd_utf8_valid(text, size);
 }
 
 bool nrd_utf8_valid(const uint8_t *text, size_t size)

@@ -1,4 +1,4 @@
-/* `produce`: every handle is a producer with a framing of its own.
+/* `produce`, `produce.jsonl` and `produce.bin`: every handle is a producer with a framing of its own.
  *
  * The handle's lock guards its Produce: it keeps the requests of one handle in order while they are framed and added to
  * the producer's buffer, and is let go before anything waits for the disk. */
@@ -48,7 +48,20 @@ typedef struct SyncPart {
     SyncWait *wait;
     NrdHandle *handle; /* referenced */
     uint64_t n_writes;
+    int unfinished; /* what a sync says about the record that it could not end, or 0 */
 } SyncPart;
+
+static NrdFramingKind framing_of(const NrdHandle *handle)
+{
+    switch (handle->node->info->kind) {
+    case NRD_KIND_PRODUCE_JSONL:
+        return NRD_FRAMING_JSONL;
+    case NRD_KIND_PRODUCE_BIN:
+        return NRD_FRAMING_BIN;
+    default:
+        return NRD_FRAMING_LINES;
+    }
+}
 
 static int produce_open(NrdHandle *handle)
 {
@@ -61,7 +74,7 @@ static int produce_open(NrdHandle *handle)
     }
     Produce *produce = g_new0(Produce, 1);
     produce->producer = producer;
-    nrd_framing_init(&produce->framing);
+    nrd_framing_init(&produce->framing, framing_of(handle));
     handle->state = produce;
     return 0;
 }
@@ -87,9 +100,9 @@ static void produce_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t o
     g_free(buf);
 }
 
-static void add_record(void *user_data, const uint8_t *record, size_t size)
+static void add_record(void *user_data, const NrdFramedRecord *record)
 {
-    nrd_producer_add(user_data, NULL, 0, record, size);
+    nrd_producer_add(user_data, record->key, record->key_size, record->payload, record->payload_size);
 }
 
 /* The kernel cuts a large write(2) into requests of this size, or of a page less when its memory is not aligned. */
@@ -98,12 +111,13 @@ static bool may_be_cut(const NrdHandle *handle, size_t size)
     return size + PAGE_BYTES > handle->fs->max_write;
 }
 
-/* How much of a synchronous request to look at. It ends the record at its end, so one that the kernel may have cut off
- * in the middle of a line is taken up to that line, and the program sends the rest by itself. */
+/* How much of a synchronous request to look at. It ends the line at its end, so one that the kernel may have cut off in
+ * the middle of a line is taken up to that line, and the program sends the rest by itself. Other framings are not ended
+ * by it: see end_locked. */
 static size_t synchronous_size(NrdHandle *handle, const char *buf, size_t size, bool *ret_ends)
 {
     *ret_ends = true;
-    if (!may_be_cut(handle, size))
+    if (!may_be_cut(handle, size) || framing_of(handle) != NRD_FRAMING_LINES)
         return size;
     const char *newline = memrchr(buf, '\n', size);
     *ret_ends = newline != NULL;
@@ -111,26 +125,34 @@ static size_t synchronous_size(NrdHandle *handle, const char *buf, size_t size, 
 }
 
 /* Told once for a record: not when the kernel hid the failure and the program sends it again. */
-static void log_too_long(NrdHandle *handle, size_t max_record)
+static void log_refused(NrdHandle *handle, int error)
 {
+    Produce *produce = handle->state;
     NrdPartitionInfo info;
     NrdPlace place = nrd_handle_place(handle);
     nrd_partition_info(handle->partition, &info);
     place.offset = (int64_t)info.next_offset;
     nrd_partition_info_clear(&info);
-    nrd_diag(NRD_LEVEL_WARNING, place, "a record longer than max_record_bytes (%zu) was refused", max_record);
+    nrd_diag(NRD_LEVEL_WARNING, place, "a record was refused: %s: %s", produce->framing.why, g_strerror(-error));
 }
 
 static int feed_locked(NrdHandle *handle, const char *buf, size_t size, WriteWait *wait)
 {
     Produce *produce = handle->state;
     size_t max_record = (size_t)nrd_topic_max_record_bytes(handle->topic);
-    bool resent = nrd_framing_resent(&produce->framing, (const uint8_t *)buf, size);
-    int error = nrd_framing_feed(&produce->framing, (const uint8_t *)buf, size, max_record, add_record,
-                                 produce->producer, &wait->taken);
-    if (error == -EMSGSIZE && !resent)
-        log_too_long(handle, max_record);
+    NrdFramingRequest request = { (const uint8_t *)buf, size, may_be_cut(handle, size) };
+    bool resent = nrd_framing_resent(&produce->framing, request.data, size);
+    int error = nrd_framing_feed(&produce->framing, request, max_record, add_record, produce->producer, &wait->taken);
+    if (error < 0 && !resent)
+        log_refused(handle, error);
     return error;
+}
+
+static int end_locked(NrdHandle *handle, NrdFramingEnd when, NrdProducer *producer)
+{
+    Produce *produce = handle->state;
+    size_t max_record = (size_t)nrd_topic_max_record_bytes(handle->topic);
+    return nrd_framing_end(&produce->framing, when, max_record, add_record, producer);
 }
 
 /* Frames a request into the producer's buffer. */
@@ -151,8 +173,10 @@ static int take_locked(NrdHandle *handle, const char *buf, WriteWait *wait)
     int error = feed_locked(handle, buf, size, wait);
     if (error < 0)
         return error;
+    /* An object in pieces is no error here: programs with buffers write so. What is unfinished is no record, and its
+     * bytes are durable with the write that finishes it. */
     if (ends && wait->taken == size)
-        nrd_framing_end(&produce->framing, add_record, produce->producer);
+        (void)!end_locked(handle, NRD_FRAMING_SYNC, produce->producer);
     produce->n_writes++;
     return 0;
 }
@@ -229,8 +253,8 @@ static void part_synced(void *user_data, int error)
 {
     SyncPart *part = user_data;
     Produce *produce = part->handle->state;
-    if (error < 0)
-        g_atomic_int_compare_and_exchange(&part->wait->error, 0, error);
+    if (error < 0 || part->unfinished < 0)
+        g_atomic_int_compare_and_exchange(&part->wait->error, 0, error < 0 ? error : part->unfinished);
     g_mutex_lock(&part->handle->lock);
     if (error == 0)
         produce->n_synced = MAX(produce->n_synced, part->n_writes);
@@ -250,8 +274,11 @@ static void sync_part(NrdHandle *handle, SyncWait *wait, bool is_fsync)
     part->handle = nrd_handle_ref(handle);
     g_mutex_lock(&handle->lock);
     NrdProducer *producer = produce->producer ? nrd_producer_ref(produce->producer) : NULL;
-    if (producer && is_fsync)
-        nrd_framing_end(&produce->framing, add_record, producer);
+    if (producer)
+        part->unfinished = end_locked(handle, is_fsync ? NRD_FRAMING_SYNC : NRD_FRAMING_FLUSH, producer);
+    if (part->unfinished < 0)
+        nrd_diag(NRD_LEVEL_NOTICE, nrd_handle_place(handle), "an fsync found a record that has not ended: %s",
+                 produce->framing.why);
     part->n_writes = produce->n_writes;
     g_mutex_unlock(&handle->lock);
     if (!producer) {
@@ -347,9 +374,11 @@ static void produce_release(NrdHandle *handle, bool last)
     Produce *produce = handle->state;
     g_mutex_lock(&handle->lock);
     NrdProducer *producer = g_steal_pointer(&produce->producer);
-    if (producer)
-        nrd_framing_end(&produce->framing, add_record, producer);
+    int dropped = producer ? end_locked(handle, NRD_FRAMING_CLOSE, producer) : 0;
     g_mutex_unlock(&handle->lock);
+    if (dropped < 0)
+        nrd_diag(NRD_LEVEL_WARNING, nrd_handle_place(handle), "a record that never ended was dropped: %s",
+                 produce->framing.why);
     if (producer)
         nrd_producer_close(producer, closed, handle);
     else

@@ -15,8 +15,9 @@ from support import (CONFIG_KEYS, XATTRS, Background, Consumer, configure, drain
                      produce, read_file, shell, take, wait_for, write_file, xattr)
 
 TOPIC_FILES = {"config", "ctl", "status", "p00000"}
-PART_FILES = {"ctl", "status", "produce", "consume", "consume.jsonl", "drain", "ack", "log"}
-LINKS = ("consume", "consume.jsonl", "drain")
+PART_FILES = {"ctl", "status", "produce", "produce.jsonl", "produce.bin", "consume", "consume.jsonl", "consume.bin",
+              "drain", "ack", "log"}
+LINKS = ("consume", "consume.jsonl", "consume.bin", "drain")
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -208,8 +209,8 @@ def test_truncation_is_ignored(m):
 
 def test_locks_are_refused(m):
     part = m.make("t")
-    for name in ("produce", "consume", "consume.jsonl", "drain", "ack"):
-        fd = os.open(f"{part}/{name}", os.O_RDWR if name in ("produce", "consume") else
+    for name in ("produce", "produce.jsonl", "produce.bin", "consume", "consume.jsonl", "consume.bin", "drain", "ack"):
+        fd = os.open(f"{part}/{name}", os.O_RDWR if name.startswith("produce") or name == "consume" else
                      os.O_WRONLY if name == "ack" else os.O_RDONLY)
         assert fails(fcntl.flock, fd, fcntl.LOCK_EX | fcntl.LOCK_NB) == errno.EOPNOTSUPP, name
         kind = fcntl.LOCK_SH if name.startswith(("drain", "consume.")) else fcntl.LOCK_EX

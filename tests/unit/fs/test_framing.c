@@ -1,5 +1,8 @@
-/* Framing of produce: cuts anywhere give the same records; each rule for a record too long. */
+/* Framings of produce, produce.jsonl and produce.bin: cuts anywhere give the same records; each rule for a record that is
+ * refused. */
 #include "fs/framing.h"
+
+#include "engine/base/endian.h"
 
 #include <errno.h>
 #include <string.h>
@@ -13,8 +16,14 @@ typedef struct Fixture {
 
 static void set_up(Fixture *f, gconstpointer unused)
 {
-    nrd_framing_init(&f->framing);
+    nrd_framing_init(&f->framing, NRD_FRAMING_LINES);
     f->records = g_string_new(NULL);
+}
+
+static void set_kind(Fixture *f, NrdFramingKind kind)
+{
+    nrd_framing_clear(&f->framing);
+    nrd_framing_init(&f->framing, kind);
 }
 
 static void tear_down(Fixture *f, gconstpointer unused)
@@ -23,23 +32,36 @@ static void tear_down(Fixture *f, gconstpointer unused)
     g_string_free(f->records, TRUE);
 }
 
-static void collect(void *user_data, const uint8_t *record, size_t size)
+static void collect(void *user_data, const NrdFramedRecord *record)
 {
     GString *records = user_data;
     g_string_append_c(records, '[');
-    g_string_append_len(records, (const char *)record, (gssize)size);
+    g_string_append_len(records, (const char *)record->key, (gssize)record->key_size);
+    if (record->key_size > 0)
+        g_string_append_c(records, '=');
+    g_string_append_len(records, (const char *)record->payload, (gssize)record->payload_size);
     g_string_append_c(records, ']');
 }
 
-/* Feeds one request: the bytes taken, or the error. */
-static gssize feed_bytes(Fixture *f, const char *data, size_t size)
+/* Feeds one request, from a copy of its exact size, so that reading beyond it is noticed: the bytes taken, or the
+ * error. */
+static gssize feed_request(Fixture *f, const void *data, size_t size, bool may_be_cut)
 {
     size_t taken = 99999;
-    int error = nrd_framing_feed(&f->framing, (const uint8_t *)data, size, MAX_RECORD, collect, f->records, &taken);
+    uint8_t *copy = g_memdup2(data, size);
+    NrdFramingRequest request = { copy, size, may_be_cut };
+    int error = nrd_framing_feed(&f->framing, request, MAX_RECORD, collect, f->records, &taken);
+    g_free(copy);
     if (error == 0)
         return (gssize)taken;
     g_assert_cmpuint(taken, ==, 99999);
+    g_assert_nonnull(f->framing.why);
     return error;
+}
+
+static gssize feed_bytes(Fixture *f, const char *data, size_t size)
+{
+    return feed_request(f, data, size, false);
 }
 
 static gssize feed(Fixture *f, const char *text)
@@ -47,9 +69,14 @@ static gssize feed(Fixture *f, const char *text)
     return feed_bytes(f, text, strlen(text));
 }
 
+static int end_when(Fixture *f, NrdFramingEnd when)
+{
+    return nrd_framing_end(&f->framing, when, MAX_RECORD, collect, f->records);
+}
+
 static void end(Fixture *f)
 {
-    nrd_framing_end(&f->framing, collect, f->records);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_SYNC), ==, 0);
 }
 
 static void assert_records(Fixture *f, const char *expected)
@@ -67,6 +94,16 @@ static void test_lines(Fixture *f, gconstpointer unused)
     assert_records(f, "[x]");
     g_assert_cmpint(feed_bytes(f, "a\0b\n", 4), ==, 4);
     g_assert_cmpmem(f->records->str, f->records->len, "[a\0b]", 5);
+}
+
+static void test_ends_of_lines(Fixture *f, gconstpointer unused)
+{
+    g_assert_cmpint(feed(f, "a"), ==, 1);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_FLUSH), ==, 0);
+    assert_records(f, "");
+    g_assert_cmpint(feed(f, "b"), ==, 1);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_CLOSE), ==, 0);
+    assert_records(f, "[ab]");
 }
 
 static void test_end_keeps_no_empty_record(Fixture *f, gconstpointer unused)
@@ -208,6 +245,255 @@ static void test_refused_again_longer(Fixture *f, gconstpointer unused)
     assert_records(f, "[ok]");
 }
 
+/* ---- binary ---- */
+
+/* Appends a record with these lengths in its header, and whatever bytes. */
+static void put_bin(GString *out, uint32_t key_size, uint32_t payload_size, const char *bytes)
+{
+    uint8_t header[8];
+    nrd_put_be32(header, key_size);
+    nrd_put_be32(header + 4, payload_size);
+    g_string_append_len(out, (const char *)header, sizeof header);
+    g_string_append(out, bytes);
+}
+
+static GString *bin(uint32_t key_size, uint32_t payload_size, const char *bytes)
+{
+    GString *out = g_string_new(NULL);
+    put_bin(out, key_size, payload_size, bytes);
+    return out;
+}
+
+static gssize feed_bin(Fixture *f, uint32_t key_size, uint32_t payload_size, const char *bytes)
+{
+    GString *out = bin(key_size, payload_size, bytes);
+    gssize taken = feed_bytes(f, out->str, out->len);
+    g_string_free(out, TRUE);
+    return taken;
+}
+
+static void test_bin_any_cuts(Fixture *f, gconstpointer unused)
+{
+    GString *input = bin(0, 3, "one");
+    put_bin(input, 1, 8, "k12345678");
+    put_bin(input, 0, 0, "");
+    put_bin(input, 3, 0, "key");
+    put_bin(input, 2, 2, "k\nv\n");
+    for (size_t i = 0; i <= input->len; i++) {
+        for (size_t j = i; j <= input->len; j++) {
+            set_kind(f, NRD_FRAMING_BIN);
+            g_assert_cmpint(feed_bytes(f, input->str, i), ==, i);
+            g_assert_cmpint(feed_bytes(f, input->str + i, j - i), ==, j - i);
+            g_assert_cmpint(feed_bytes(f, input->str + j, input->len - j), ==, input->len - j);
+            end(f);
+            assert_records(f, "[one][k=12345678][][key=][k\n=v\n]");
+        }
+    }
+    g_string_free(input, TRUE);
+}
+
+static void test_bin_random_cuts(Fixture *f, gconstpointer unused)
+{
+    static const char bytes[] = "abcdefghijklmnop";
+    for (int round = 0; round < 2000; round++) {
+        GString *input = g_string_new(NULL);
+        GString *expected = g_string_new(NULL);
+        set_kind(f, NRD_FRAMING_BIN);
+        for (int i = 0; i < 20; i++) {
+            uint32_t key = (uint32_t)g_test_rand_int_range(0, 8), payload = (uint32_t)g_test_rand_int_range(0, 9);
+            put_bin(input, key, payload, bytes + 16 - key - payload);
+            g_string_append_printf(expected, "[%.*s%s%.*s]", (int)key, bytes + 16 - key - payload, key ? "=" : "",
+                                   (int)payload, bytes + 16 - payload);
+        }
+        for (size_t pos = 0; pos < input->len;) {
+            size_t cut = (size_t)g_test_rand_int_range(1, 40);
+            size_t n = MIN(cut, input->len - pos);
+            g_assert_cmpint(feed_bytes(f, input->str + pos, n), ==, n);
+            pos += n;
+        }
+        end(f);
+        assert_records(f, expected->str);
+        g_string_free(input, TRUE);
+        g_string_free(expected, TRUE);
+    }
+}
+
+static void test_bin_too_long_whole(Fixture *f, gconstpointer unused)
+{
+    set_kind(f, NRD_FRAMING_BIN);
+    g_assert_cmpint(feed_bin(f, 0, 9, "123456789"), ==, -EMSGSIZE);
+    g_assert_cmpint(feed_bin(f, 1, 2, "kok"), ==, 11);
+    assert_records(f, "[k=ok]");
+}
+
+/* Skipping counts bytes, over any number of requests. */
+static void test_bin_too_long_without_end(Fixture *f, gconstpointer unused)
+{
+    set_kind(f, NRD_FRAMING_BIN);
+    g_assert_cmpint(feed_bin(f, 2, 20, "kk12345"), ==, -EMSGSIZE);
+    end(f);
+    g_assert_cmpint(feed(f, "6789012345"), ==, 10);
+    GString *rest = g_string_new("67890");
+    put_bin(rest, 0, 2, "ok");
+    g_assert_cmpint(feed_bytes(f, rest->str, rest->len), ==, rest->len);
+    assert_records(f, "[ok]");
+    g_string_free(rest, TRUE);
+}
+
+static void test_bin_too_long_after_complete_ones(Fixture *f, gconstpointer unused)
+{
+    set_kind(f, NRD_FRAMING_BIN);
+    GString *input = bin(0, 1, "a");
+    put_bin(input, 0, 9, "123456789");
+    g_assert_cmpint(feed_bytes(f, input->str, input->len), ==, 9);
+    g_assert_cmpint(feed_bytes(f, input->str + 9, input->len - 9), ==, -EMSGSIZE);
+    g_assert_cmpint(feed_bin(f, 0, 1, "b"), ==, 9);
+    assert_records(f, "[a][b]");
+    g_string_free(input, TRUE);
+}
+
+/* The header arrives in pieces; the request that completes it is refused, and again when it is sent again. */
+static void test_bin_header_in_pieces(Fixture *f, gconstpointer unused)
+{
+    GString *input = bin(0, 12, "123456789012");
+    for (size_t cut = 1; cut < 8; cut++) {
+        set_kind(f, NRD_FRAMING_BIN);
+        g_assert_cmpint(feed_bytes(f, input->str, cut), ==, cut);
+        for (int i = 0; i < 3; i++)
+            g_assert_cmpint(feed_bytes(f, input->str + cut, 10), ==, -EMSGSIZE);
+        g_assert_cmpint(feed_bytes(f, input->str + cut, input->len - cut), ==, -EMSGSIZE); /* longer, with the end */
+        g_assert_cmpint(feed_bin(f, 0, 2, "ok"), ==, 10);
+        assert_records(f, "[ok]");
+    }
+    g_string_free(input, TRUE);
+}
+
+static void test_bin_lengths_of_4_gib(Fixture *f, gconstpointer unused)
+{
+    static const uint32_t lengths[][2] = {
+        { 0, UINT32_MAX }, { UINT32_MAX, 0 }, { UINT32_MAX, UINT32_MAX }, { NRD_KEY_MAX + 1, 0 }
+    };
+    for (size_t i = 0; i < G_N_ELEMENTS(lengths); i++) {
+        set_kind(f, NRD_FRAMING_BIN);
+        g_assert_cmpint(feed_bin(f, lengths[i][0], lengths[i][1], ""), ==, -EMSGSIZE);
+        g_assert_cmpuint(f->framing.partial->len, ==, 0);
+        g_assert_cmpuint(f->framing.n_skip, ==, (uint64_t)lengths[i][0] + lengths[i][1]);
+        g_assert_cmpint(feed(f, "swallowed"), ==, 9);
+        assert_records(f, "");
+    }
+}
+
+/* Requests that the kernel may have cut out of one write: the failure comes with the last of them, so that the write
+ * holds the record's end. */
+static void test_bin_too_long_in_a_cut_write(Fixture *f, gconstpointer unused)
+{
+    GString *input = bin(0, 24, "123456789012345678901234");
+    set_kind(f, NRD_FRAMING_BIN);
+    g_assert_cmpint(feed_request(f, input->str, 16, true), ==, 16);
+    g_assert_cmpint(feed_request(f, input->str + 16, 12, true), ==, 12);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_SYNC), ==, -EMSGSIZE);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_FLUSH), ==, 0);
+    for (int i = 0; i < 2; i++) /* the kernel hides it; the program sends the rest */
+        g_assert_cmpint(feed_request(f, input->str + 28, 4, false), ==, -EMSGSIZE);
+    end(f);
+    g_assert_cmpint(feed_bin(f, 0, 2, "ok"), ==, 10);
+    assert_records(f, "[ok]");
+    g_assert_cmpint(feed_request(f, input->str, 16, true), ==, 16);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_CLOSE), ==, -EMSGSIZE);
+    end(f);
+    g_string_free(input, TRUE);
+}
+
+static void test_bin_unfinished(Fixture *f, gconstpointer unused)
+{
+    set_kind(f, NRD_FRAMING_BIN);
+    g_assert_cmpint(feed_bin(f, 1, 3, "kab"), ==, 11);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_SYNC), ==, -EINVAL);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_FLUSH), ==, 0);
+    g_assert_cmpint(feed(f, "c"), ==, 1);
+    end(f);
+    assert_records(f, "[k=abc]");
+    g_assert_cmpint(feed(f, "\0\0"), ==, 0);
+    g_assert_cmpint(feed_bytes(f, "\0", 1), ==, 1);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_CLOSE), ==, -EINVAL);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_CLOSE), ==, 0);
+    assert_records(f, "");
+}
+
+/* ---- JSON lines ---- */
+
+static void test_jsonl_any_cuts(Fixture *f, gconstpointer unused)
+{
+    static const char input[] = "{\"payload\":1}\n\n{\"key\":\"k\",\"payload\":\"\\u00e9\\n\"}\r\n  \n"
+                                "{\"payload\":{\"a\":[]}}";
+    size_t size = sizeof input - 1;
+    for (size_t i = 0; i <= size; i++) {
+        for (size_t j = i; j <= size; j++) {
+            set_kind(f, NRD_FRAMING_JSONL);
+            g_assert_cmpint(feed_bytes(f, input, i), ==, i);
+            g_assert_cmpint(feed_bytes(f, input + i, j - i), ==, j - i);
+            g_assert_cmpint(feed_bytes(f, input + j, size - j), ==, size - j);
+            end(f);
+            end(f);
+            assert_records(f, "[1][k=\xc3\xa9\n][{\"a\":[]}]");
+        }
+    }
+}
+
+static void test_jsonl_refused(Fixture *f, gconstpointer unused)
+{
+    set_kind(f, NRD_FRAMING_JSONL);
+    g_assert_cmpint(feed(f, "{\"payload\":1}\nnonsense\n{\"payload\":2}\n"), ==, 14);
+    g_assert_cmpint(feed(f, "nonsense\n{\"payload\":2}\n"), ==, -EINVAL);
+    g_assert_cmpint(feed(f, "{\"payload\":3}\n"), ==, 14);
+    g_assert_cmpint(feed(f, "{\"payload\":"), ==, 11);
+    for (int i = 0; i < 3; i++)
+        g_assert_cmpint(feed(f, "}\n{\"payload\":4}\n"), ==, -EINVAL);
+    g_assert_cmpint(feed(f, "{\"payload\":5}\n"), ==, 14);
+    assert_records(f, "[1][3][5]");
+}
+
+static void test_jsonl_too_long(Fixture *f, gconstpointer unused)
+{
+    set_kind(f, NRD_FRAMING_JSONL);
+    g_assert_cmpint(feed(f, "{\"payload\":12345678}\n"), ==, 21);
+    g_assert_cmpint(feed(f, "{\"payload\":123456789}\n"), ==, -EMSGSIZE);
+    g_assert_cmpint(feed(f, "{\"payload\":\"\\u0031\\u0032345678\"}\n"), ==, 33);
+    assert_records(f, "[12345678][12345678]");
+    g_autofree char *flood = g_strnfill(1024, '[');
+    gssize n = 0;
+    for (int i = 0; i < 1000 && n >= 0; i++)
+        n = feed(f, flood);
+    g_assert_cmpint(n, ==, -EMSGSIZE);
+    g_assert_cmpint(feed(f, flood), ==, -EMSGSIZE); /* the same again: sent again, for all that can be known */
+    g_assert_cmpint(feed(f, "x]"), ==, 2);
+    g_assert_cmpint(feed(f, "]\n{\"payload\":1}"), ==, 15);
+    end(f);
+    assert_records(f, "[1]");
+}
+
+static void test_jsonl_ends(Fixture *f, gconstpointer unused)
+{
+    set_kind(f, NRD_FRAMING_JSONL);
+    g_assert_cmpint(feed(f, "{\"payload\":1}"), ==, 13);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_FLUSH), ==, 0);
+    assert_records(f, "[1]");
+    g_assert_cmpint(feed(f, " \n{\"payload\":[2"), ==, 15);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_FLUSH), ==, 0);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_SYNC), ==, -EINVAL);
+    g_assert_cmpint(feed(f, "]}"), ==, 2);
+    end(f);
+    assert_records(f, "[[2]]");
+    g_assert_cmpint(feed(f, "\n{\"payload\":\"123456789\"}"), ==, 24);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_SYNC), ==, -EMSGSIZE);
+    g_assert_cmpint(feed(f, "\n"), ==, -EMSGSIZE);
+    g_assert_cmpint(feed(f, "{\"payload\":3"), ==, 12);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_CLOSE), ==, -EINVAL);
+    g_assert_cmpint(feed(f, " {\"payload\":4} "), ==, 15);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_CLOSE), ==, 0);
+    assert_records(f, "[4]");
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -215,6 +501,7 @@ int main(int argc, char **argv)
         void (*run)(Fixture *f, gconstpointer unused);
     } cases[] = {
         { "/framing/lines", test_lines },
+        { "/framing/ends-of-lines", test_ends_of_lines },
         { "/framing/end-keeps-no-empty-record", test_end_keeps_no_empty_record },
         { "/framing/any-cuts", test_any_cuts },
         { "/framing/random-cuts", test_random_cuts },
@@ -225,6 +512,19 @@ int main(int argc, char **argv)
         { "/framing/too-long/after-skipped", test_too_long_after_skipped },
         { "/framing/too-long/refused-again", test_refused_again },
         { "/framing/too-long/refused-again-longer", test_refused_again_longer },
+        { "/framing/bin/any-cuts", test_bin_any_cuts },
+        { "/framing/bin/random-cuts", test_bin_random_cuts },
+        { "/framing/bin/too-long/whole", test_bin_too_long_whole },
+        { "/framing/bin/too-long/without-end", test_bin_too_long_without_end },
+        { "/framing/bin/too-long/after-complete-ones", test_bin_too_long_after_complete_ones },
+        { "/framing/bin/too-long/header-in-pieces", test_bin_header_in_pieces },
+        { "/framing/bin/too-long/4-gib", test_bin_lengths_of_4_gib },
+        { "/framing/bin/too-long/in-a-cut-write", test_bin_too_long_in_a_cut_write },
+        { "/framing/bin/unfinished", test_bin_unfinished },
+        { "/framing/jsonl/any-cuts", test_jsonl_any_cuts },
+        { "/framing/jsonl/refused", test_jsonl_refused },
+        { "/framing/jsonl/too-long", test_jsonl_too_long },
+        { "/framing/jsonl/ends", test_jsonl_ends },
     };
     g_test_init(&argc, &argv, NULL);
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++)
