@@ -356,7 +356,8 @@ int nrd_partition_seek(NrdPartition *partition, NrdSeek to, uint64_t offset)
 
 bool nrd_partition_readable(NrdPartition *partition)
 {
-    return nrd_partition_usable(partition) == 0 && nrd_consume_deliverable(partition);
+    /* A read that fails does not wait. */
+    return nrd_partition_usable(partition) < 0 || nrd_consume_deliverable(partition);
 }
 
 void nrd_watch_set(NrdPartition *partition, NrdWatch *watch, void (*notify)(void *user_data), void *user_data)

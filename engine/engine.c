@@ -34,6 +34,7 @@ static NrdEngine *engine_new(const NrdEngineOptions *options)
 static void engine_free(NrdEngine *engine)
 {
     g_hash_table_unref(engine->topics); /* the last of each topic: partitions clear their timers */
+    nrd_housekeeping_free(engine->housekeeping);
     nrd_timers_free(engine->timers);
     nrd_metastore_free(engine->meta);
     nrd_data_dir_close(engine->data_dir);
@@ -91,15 +92,15 @@ int nrd_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, cha
         engine_free(engine);
         return rc;
     }
-    int64_t last_known_ms = nrd_data_dir_last_used_ms(engine->data_dir);
     engine->timers = nrd_timers_new();
+    engine->housekeeping = nrd_housekeeping_new(engine);
     g_autoptr(GPtrArray) names = nrd_metastore_names(engine->meta);
     for (guint i = 0; i < names->len; i++)
         load_topic(engine, names->pdata[i]);
     /* After the claims: they quarantine what the sweep then reclaims. */
     if (!options->read_only)
         sweep(engine);
-    engine->housekeeping = nrd_housekeeping_new(engine, last_known_ms);
+    nrd_housekeeping_start(engine->housekeeping);
     *ret_engine = engine;
     return 0;
 }
@@ -128,7 +129,7 @@ void nrd_engine_stop(NrdEngine *engine)
 int nrd_engine_close(NrdEngine *engine)
 {
     int first_error = 0;
-    nrd_housekeeping_free(g_steal_pointer(&engine->housekeeping)); /* before what the loops walk through */
+    nrd_housekeeping_stop(engine->housekeeping); /* before what the loops walk through */
     GPtrArray *topics = nrd_engine_topics(engine);
     for (guint i = 0; i < topics->len; i++) {
         int rc = nrd_topic_close(topics->pdata[i], true);

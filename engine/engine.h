@@ -104,7 +104,7 @@ const char *nrd_topic_name(const NrdTopic *topic);
 const char *nrd_topic_incarnation(const NrdTopic *topic); /* "" when its record is damaged */
 bool nrd_topic_deleted(NrdTopic *topic);
 char *nrd_topic_fault(NrdTopic *topic);           /* why it is out of service, or NULL; g_free */
-uint32_t nrd_topic_n_partitions(NrdTopic *topic); /* 0 when out of service */
+uint32_t nrd_topic_n_partitions(NrdTopic *topic); /* 0 when out of service since the start */
 int64_t nrd_topic_created_ms(NrdTopic *topic);    /* for times of folders; 0 when unknown */
 
 /* Owner, group and mode. path is relative to the topic: "" its folder, "config", "p00000", "p00000/produce",
@@ -139,13 +139,14 @@ NrdPartition *nrd_topic_partition(NrdTopic *topic, uint32_t number);
 int nrd_partition_pin(NrdPartition *partition) NRD_MUST_CHECK;
 void nrd_partition_unpin(NrdPartition *partition);
 
-/* Whether a pin would be had without waiting for the disk. Never blocks. */
+/* Whether a pin would be had (or refused) without waiting for the disk. Never blocks. */
 bool nrd_partition_is_open(NrdPartition *partition);
 
-/* Whether nrd_partition_info can answer. learn sees to it: it reads what a clean close left or opens the partition; a
- * failure is what info then tells. Blocks. Once known, a partition stays known. */
+/* Whether nrd_partition_info can answer. learn sees to it: it reads what a clean close left or opens the partition. A
+ * partition that cannot be opened is known by that, as a fault. Errors, after which it is still not known, and what info
+ * tells means nothing: -EIO the topic is out of service, -EIDRM, -ENODEV, -EMFILE, -ENFILE, -ENOMEM. Blocks. */
 bool nrd_partition_known(NrdPartition *partition);
-void nrd_partition_learn(NrdPartition *partition);
+int nrd_partition_learn(NrdPartition *partition) NRD_MUST_CHECK;
 
 typedef struct NrdPartitionInfo {
     uint64_t oldest_offset;
@@ -283,7 +284,7 @@ int nrd_partition_settle(NrdPartition *partition, NrdVerb verb, uint64_t offset,
 /* Makes all that is settled durable. May do the work on this thread. */
 void nrd_partition_sync_frontier(NrdPartition *partition, NrdDoneFn done, void *user_data);
 
-/* Readability for poll: whether a take would find a record now, and a one-shot watch that calls notify (once, on any
+/* Readability for poll: whether a take would find a record now, or fail at once, and a one-shot watch that calls notify (once, on any
  * thread, no lock held) when that may have become so, or the topic went away. set replaces; clear waits for nothing
  * and returns whether the watch was set: then notify was not and will not be called, else it was or is running. */
 typedef struct NrdWatch {

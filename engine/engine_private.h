@@ -1,7 +1,8 @@
-/* The joints of the engine: what engine.c, topic.c, partition.c, produce.c and consume.c share.
+/* The joints of the engine: what its files share.
  *
- * Lock order (a thread takes them only from left to right; none is held across a callback of engine.h, but for the
- * first two while a topic is deleted or the engine is closed):
+ * Lock order (a thread takes them only from left to right). Held across a callback of engine.h: the first two while a
+ * topic is deleted or the engine is closed, the topic guard also while the partitions of another incarnation are retired,
+ * and the committer role when a round answers; so a callback opens, changes, rolls, trims, reopens and deletes nothing.
  *
  *   engine admin > topic guard > committer role > offset lock > queue lock > engine topics, topic lock, timers' lock
  *                                              > produce lock >
@@ -20,7 +21,12 @@
  *                   not wait: `committing`, guarded by the produce lock
  *   offset lock     mutex; held across reads and writes of consumer.offset and consumer.ahead, their fdatasync too
  *   read lock       mutex; the consumers' cursor; held across a read of the log
- *   the others      mutexes; memory only, never held across I/O */
+ *   the others      mutexes; memory only, never held across I/O
+ *
+ * Below all of them: the locks inside log/ and meta/, under which nothing here is called, and the one of the
+ * housekeeping's clock. A loop's lock is taken after the guard or the role (a kick) and before the timers' lock. Timers
+ * call back with no lock held; who waits for that (nrd_timer_drain) may have the guard and the role: no timer takes the
+ * guard, and the linger's, which takes the role, does not wait for it. */
 #ifndef NRD_ENGINE_ENGINE_PRIVATE_H
 #define NRD_ENGINE_ENGINE_PRIVATE_H
 
@@ -113,7 +119,7 @@ struct NrdPartition {
     NrdPicture *picture;     /* NULL: not known */
     int open_errno;          /* of the last open, negative; 0: it was opened. Guarded by the topic's guard */
     /* retention.c */
-    int64_t left_alone_until_ms; /* monotonic; the cold walk failed on it; the walk's alone */
+    _Atomic int64_t left_alone_until_ms; /* monotonic; the cold walk failed on it */
     /* what the configuration says; atomic */
     _Atomic int64_t retention_ms;
     _Atomic int64_t retention_bytes;
@@ -326,9 +332,13 @@ bool nrd_retention_due(NrdPartition *partition, int64_t now_ms);
 
 /* ---- housekeeping.c: the loops of the process ---- */
 
-/* last_known_ms: Unix milliseconds at which the data directory was last in use, or 0. */
-NrdHousekeeping *nrd_housekeeping_new(NrdEngine *engine, int64_t last_known_ms);
-void nrd_housekeeping_free(NrdHousekeeping *housekeeping); /* waits for the loops; takes NULL */
+/* The data directory is open. Nothing runs yet. */
+NrdHousekeeping *nrd_housekeeping_new(NrdEngine *engine);
+void nrd_housekeeping_start(NrdHousekeeping *housekeeping);
+
+/* Waits for the loops. Commits may still be under way: kicks and notes are taken, and do nothing. */
+void nrd_housekeeping_stop(NrdHousekeeping *housekeeping);
+void nrd_housekeeping_free(NrdHousekeeping *housekeeping); /* nobody uses a topic any more; takes NULL */
 
 /* Sweep now: a bound has changed, or a log has passed it. Never blocks. */
 void nrd_housekeeping_kick_retention(NrdHousekeeping *housekeeping);

@@ -132,14 +132,24 @@ static NrdLoop *start(NrdHousekeeping *housekeeping, const char *name, int64_t p
     return nrd_loop_new(&options, housekeeping->engine->timers);
 }
 
-NrdHousekeeping *nrd_housekeeping_new(NrdEngine *engine, int64_t last_known_ms)
+NrdHousekeeping *nrd_housekeeping_new(NrdEngine *engine)
 {
     NrdHousekeeping *housekeeping = g_new0(NrdHousekeeping, 1);
-    NrdEngineOptions *options = &engine->options;
-    fill_in_defaults(options);
     housekeeping->engine = engine;
     pthread_mutex_init(&housekeeping->clock_lock, NULL);
-    nrd_steady_clock_start(&housekeeping->clock, nrd_clock_wall_ms(), nrd_clock_mono_ms(), last_known_ms);
+    nrd_steady_clock_start(&housekeeping->clock, nrd_clock_wall_ms(), nrd_clock_mono_ms(),
+                           nrd_data_dir_last_used_ms(engine->data_dir));
+    /* Taking the lock has given it the present time. If that is in doubt the next run has to doubt it as well. */
+    if (!engine->read_only && steady_now(housekeeping) < nrd_clock_wall_ms() - NRD_STEADY_STEP_MS)
+        nrd_data_dir_note_time(engine->data_dir, steady_now(housekeeping));
+    return housekeeping;
+}
+
+void nrd_housekeeping_start(NrdHousekeeping *housekeeping)
+{
+    NrdEngine *engine = housekeeping->engine;
+    NrdEngineOptions *options = &engine->options;
+    fill_in_defaults(options);
     if (!engine->read_only) {
         housekeeping->retention = start(housekeeping, "retention", options->retention_check_ms, retention_pass);
         if (options->cold_retention_ms > 0)
@@ -147,7 +157,15 @@ NrdHousekeeping *nrd_housekeeping_new(NrdEngine *engine, int64_t last_known_ms)
     }
     housekeeping->rest =
         start(housekeeping, "rest", CLAMP(options->idle_close_ms / 4, REST_MIN_MS, REST_MS), rest_pass);
-    return housekeeping;
+}
+
+void nrd_housekeeping_stop(NrdHousekeeping *housekeeping)
+{
+    nrd_loop_stop(housekeeping->retention);
+    nrd_loop_stop(housekeeping->walk);
+    nrd_loop_stop(housekeeping->rest);
+    if (!housekeeping->engine->read_only)
+        nrd_data_dir_note_time(housekeeping->engine->data_dir, steady_now(housekeeping));
 }
 
 void nrd_housekeeping_free(NrdHousekeeping *housekeeping)

@@ -211,7 +211,7 @@ void nrd_partition_unpin_quietly(NrdPartition *partition)
 bool nrd_partition_is_open(NrdPartition *partition)
 {
     pthread_mutex_lock(&partition->state_lock);
-    bool open = partition->state == NRD_PARTITION_OPEN;
+    bool open = partition->state == NRD_PARTITION_OPEN && !atomic_load(&partition->closed);
     pthread_mutex_unlock(&partition->state_lock);
     return open;
 }
@@ -247,26 +247,34 @@ static NrdPicture *peek(NrdPartition *partition)
     return rc == 0 && known ? g_memdup2(&picture, sizeof picture) : NULL;
 }
 
-static void learn_guarded(NrdPartition *partition)
+static int learn_guarded(NrdPartition *partition)
 {
-    if (nrd_partition_known(partition) || partition->topic->fault || nrd_topic_check_marker(partition->topic) < 0)
-        return;
+    if (nrd_partition_known(partition))
+        return 0;
+    if (partition->topic->fault)
+        return -EIO;
+    int rc = nrd_topic_check_marker(partition->topic);
+    if (rc < 0)
+        return rc;
     NrdPicture *picture = atomic_load(&partition->closed) ? NULL : peek(partition);
     if (picture) {
         set_picture(partition, picture);
-        return;
+        return 0;
     }
-    if (nrd_partition_pin_guarded(partition) == 0) /* a failure is the partition's fault from now on */
+    rc = nrd_partition_pin_guarded(partition);
+    if (rc == 0)
         nrd_partition_unpin(partition);
+    return nrd_partition_known(partition) ? 0 : rc; /* a failure may be the partition's fault from now on */
 }
 
-void nrd_partition_learn(NrdPartition *partition)
+int nrd_partition_learn(NrdPartition *partition)
 {
     if (nrd_partition_known(partition))
-        return;
+        return 0;
     pthread_mutex_lock(&partition->topic->guard);
-    learn_guarded(partition);
+    int rc = learn_guarded(partition);
     pthread_mutex_unlock(&partition->topic->guard);
+    return rc;
 }
 
 /* What a closed partition will be known by. Nobody has a pin and nobody can get one: nothing changes. */

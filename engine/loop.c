@@ -114,8 +114,10 @@ static void replace_locked(NrdLoop *loop)
     nrd_counter_add(NRD_COUNTER_REAPER_RESTARTS, 1);
     nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "the %s loop has not moved for %" G_GINT64_FORMAT " s: replaced",
              loop->options.name, loop->options.stuck_ms / 1000);
-    if (!start_locked(loop))
+    if (!start_locked(loop)) {
+        loop->running = true; /* the watch comes again, and tries again */
         nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "no thread could be started for the %s loop", loop->options.name);
+    }
 }
 
 /* On the timer thread, while a pass is under way. */
@@ -154,7 +156,7 @@ NrdLoop *nrd_loop_new(const NrdLoopOptions *options, NrdTimers *timers)
     return loop;
 }
 
-void nrd_loop_free(NrdLoop *loop)
+void nrd_loop_stop(NrdLoop *loop)
 {
     if (!loop)
         return;
@@ -168,7 +170,15 @@ void nrd_loop_free(NrdLoop *loop)
         pthread_join(runner->thread, NULL);
         g_free(runner);
     }
+    g_ptr_array_set_size(loop->threads, 0);
     nrd_timer_drain(loop->timers, &loop->watch);
+}
+
+void nrd_loop_free(NrdLoop *loop)
+{
+    if (!loop)
+        return;
+    nrd_loop_stop(loop);
     g_ptr_array_unref(loop->threads);
     pthread_cond_destroy(&loop->changed);
     pthread_mutex_destroy(&loop->lock);

@@ -27,8 +27,10 @@ typedef struct NrdLoopOptions {
 /* Starts the thread; the first pass comes after one period. timers (borrowed) watch over it. */
 NrdLoop *nrd_loop_new(const NrdLoopOptions *options, NrdTimers *timers);
 
-/* Stops it and waits for its threads, also the stuck ones. Takes NULL. */
-void nrd_loop_free(NrdLoop *loop);
+/* Stops it and waits for its threads, also the stuck ones; kicks do nothing any more. Takes NULL. */
+void nrd_loop_stop(NrdLoop *loop);
+
+void nrd_loop_free(NrdLoop *loop); /* stops it first; takes NULL */
 
 /* One pass as soon as possible. Never blocks. */
 void nrd_loop_kick(NrdLoop *loop);

@@ -73,18 +73,6 @@ void nrd_retention_sweep(NrdPartition *partition, int64_t now_ms)
 
 /* ---- closed partitions ---- */
 
-/* Whether a closed and known partition holds something that has expired. */
-static bool picture_due(const NrdPicture *picture, const NrdRetention *retention)
-{
-    const NrdLogStats *stats = &picture->stats;
-    if (stats->next_offset == stats->oldest_offset)
-        return false;
-    if (retention->max_bytes > 0 && stats->size_bytes > retention->max_bytes && stats->n_segments > 1)
-        return true;
-    return retention->max_age_ms > 0 && stats->oldest_last_ms > 0 &&
-           stats->oldest_last_ms < retention->now_ms - retention->max_age_ms;
-}
-
 /* What stat tells of a folder whose log was not closed cleanly. */
 typedef struct Files {
     char *oldest; /* name of the segment with the lowest base */
@@ -136,7 +124,7 @@ static int due_when_closed(NrdPartition *partition, const NrdRetention *retentio
     NrdPicture picture;
     *ret_due = false;
     if (nrd_partition_picture(partition, &picture)) {
-        *ret_due = picture_due(&picture, retention);
+        *ret_due = nrd_log_stats_expired(&picture.stats, retention);
         return 0;
     }
     return files_due(partition, retention, ret_due);
@@ -191,7 +179,7 @@ void nrd_retention_walk(NrdPartition *partition, int64_t now_ms)
     NrdRetention retention = cold_bounds(partition, now_ms);
     bool due = false;
     if ((retention.max_age_ms == 0 && retention.max_bytes == 0) || !is_closed(partition) ||
-        nrd_clock_mono_ms() < partition->left_alone_until_ms)
+        nrd_clock_mono_ms() < atomic_load(&partition->left_alone_until_ms))
         return;
     int rc = due_when_closed(partition, &retention, &due);
     if (rc == 0 && due)
@@ -201,5 +189,5 @@ void nrd_retention_walk(NrdPartition *partition, int64_t now_ms)
     nrd_counter_add(NRD_COUNTER_COLD_FAILED, 1);
     nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition),
              "retention of the closed partition failed: %s; it is left alone for 30 minutes", g_strerror(-rc));
-    partition->left_alone_until_ms = nrd_clock_mono_ms() + LEFT_ALONE_MS;
+    atomic_store(&partition->left_alone_until_ms, nrd_clock_mono_ms() + LEFT_ALONE_MS);
 }

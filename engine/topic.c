@@ -61,6 +61,7 @@ void nrd_topic_unref(NrdTopic *topic)
 
 /* ---- opening and closing ---- */
 
+/* Guard held (or nobody knows the topic): who has it may look at the fault without the lock. */
 static void set_fault(NrdTopic *topic, const char *why)
 {
     nrd_diag(NRD_LEVEL_ERROR, place_of(topic), "the topic is out of service: %s", why);
@@ -142,6 +143,8 @@ int nrd_topic_check_marker(NrdTopic *topic)
 {
     bool fresh = false;
     int rc = claim(topic, &fresh);
+    if (rc < 0 && topic->fault)
+        return -EIO; /* what it was has been told, and is the topic's, not the caller's */
     if (rc == 0 && fresh) {
         nrd_diag(NRD_LEVEL_ERROR, place_of(topic),
                  "the folder topics/%s was gone: made anew, and its records with it are gone too", topic->name);
@@ -196,19 +199,22 @@ void nrd_topic_interrupt(NrdTopic *topic)
 
 /* ---- removing ---- */
 
-/* May open a partition to see. Blocks. */
-static bool retains_records(NrdTopic *topic)
+/* -ENOTEMPTY when there are records, or nobody can tell; another error when a partition cannot be looked at now: what is
+ * not known is never taken as empty. May open a partition to see. Blocks. */
+static int check_empty(NrdTopic *topic)
 {
     for (uint32_t i = 0; i < nrd_topic_n_partitions(topic); i++) {
         NrdPartitionInfo info;
-        nrd_partition_learn(nrd_topic_partition(topic, i));
+        int rc = nrd_partition_learn(nrd_topic_partition(topic, i));
+        if (rc < 0)
+            return rc;
         nrd_partition_info(nrd_topic_partition(topic, i), &info);
         bool retains = info.fault || info.next_offset > info.oldest_offset;
         nrd_partition_info_clear(&info);
         if (retains)
-            return true;
+            return -ENOTEMPTY;
     }
-    return false;
+    return 0;
 }
 
 /* Marks the topic deleted unless handles are open, so that none can be opened any more. */
@@ -269,7 +275,9 @@ static int remove_record(NrdTopic *topic)
     g_autofree char *why = NULL;
     int rc = nrd_metastore_remove(meta, topic->name, topic->id);
     if (rc < 0 && nrd_metastore_get(meta, topic->name, &record, &why) == -EIO) {
+        pthread_mutex_lock(&topic->guard);
         set_fault(topic, why);
+        pthread_mutex_unlock(&topic->guard);
         (void)!nrd_topic_close(topic, false);
     }
     nrd_topic_record_free(record);
@@ -283,13 +291,15 @@ static int remove_admin_held(NrdTopic *topic)
     g_autofree char *fault = nrd_topic_fault(topic);
     if (fault)
         return -EIO;
-    if (retains_records(topic))
-        return -ENOTEMPTY;
-    int rc = mark_unless_held(topic);
+    int rc = check_empty(topic);
+    if (rc == 0)
+        rc = mark_unless_held(topic);
     if (rc < 0)
         return rc;
     /* Nobody can produce any more; somebody may have, between the look above and the mark. */
-    rc = retains_records(topic) ? -ENOTEMPTY : remove_record(topic);
+    rc = check_empty(topic);
+    if (rc == 0)
+        rc = remove_record(topic);
     if (rc < 0) {
         atomic_store(&topic->deleted, false);
         return rc;

@@ -182,13 +182,40 @@ static int set_attr(NrdNode *node, const struct stat *wanted, int to_set)
     return 0; /* times are the last commit's; `touch` is harmless */
 }
 
+static void set_attr_and_reply(NrdNode *node, fuse_req_t req, const struct stat *wanted, int to_set)
+{
+    int error = set_attr(node, wanted, to_set);
+    if (error < 0)
+        nrd_reply_error(req, error);
+    else
+        reply_attr_when_known(node, req);
+}
+
+/* A SETATTR that waits. */
+typedef struct Setting {
+    struct stat wanted;
+    int to_set;
+} Setting;
+
+static void set_attr_later(NrdNode *node, fuse_req_t req, void *data, int error)
+{
+    Setting *setting = data;
+    if (error < 0)
+        nrd_reply_error(req, error);
+    else
+        set_attr_and_reply(node, req, &setting->wanted, setting->to_set);
+    g_free(setting);
+}
+
 void nrd_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
 {
     NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
-    int error = node ? set_attr(node, attr, to_set) : -ESTALE;
-    if (error < 0) {
-        nrd_reply_error(req, error);
-        return;
+    if (!node) {
+        fuse_reply_err(req, ESTALE);
+    } else if (to_set & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) {
+        Setting setting = { *attr, to_set };
+        nrd_defer(node, req, set_attr_later, g_memdup2(&setting, sizeof setting));
+    } else {
+        set_attr_and_reply(node, req, attr, to_set);
     }
-    reply_attr_when_known(node, req);
 }

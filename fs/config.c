@@ -18,6 +18,7 @@ static void config_write(NrdHandle *handle, fuse_req_t req, const char *buf, siz
 const NrdFileOps nrd_topic_config_ops = {
     .read = nrd_text_file_read,
     .write = config_write,
+    .write_waits = true,
     .destroy = nrd_text_file_destroy,
     .size = nrd_text_file_size,
     .text = config_text,

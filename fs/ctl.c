@@ -152,6 +152,7 @@ static char *partition_ctl_text(NrdNode *node)
 const NrdFileOps nrd_topic_ctl_ops = {
     .read = nrd_text_file_read,
     .write = topic_ctl_write,
+    .write_waits = true,
     .destroy = nrd_text_file_destroy,
     .size = nrd_text_file_size,
     .text = topic_ctl_text,
@@ -160,6 +161,7 @@ const NrdFileOps nrd_topic_ctl_ops = {
 const NrdFileOps nrd_partition_ctl_ops = {
     .read = nrd_text_file_read,
     .write = partition_ctl_write,
+    .write_waits = true,
     .destroy = nrd_text_file_destroy,
     .size = nrd_text_file_size,
     .text = partition_ctl_text,

@@ -161,23 +161,25 @@ bool nrd_node_waits(NrdNode *node)
     return !told;
 }
 
-void nrd_node_learn(NrdNode *node)
+int nrd_node_learn(NrdNode *node)
 {
     if (node->partition)
-        nrd_partition_learn(node->partition);
+        return nrd_partition_learn(node->partition);
     if (node->info->kind != NRD_KIND_TOPIC_STATUS)
-        return;
+        return 0;
     uint32_t n = nrd_topic_n_partitions(node->topic);
     for (uint32_t i = 0; i < n; i++) {
         NrdPartition *partition = nrd_topic_partition(node->topic, i);
         if (partition)
-            nrd_partition_learn(partition);
+            (void)!nrd_partition_learn(partition);
     }
+    return 0;
 }
 
 int nrd_node_visit(NrdNode *node)
 {
-    if (nrd_node_unknown(node))
-        nrd_node_learn(node);
+    int error = nrd_node_learn(node);
+    if (error < 0)
+        return error;
     return node->info->ops && node->info->ops->visit ? node->info->ops->visit(node) : 0;
 }

@@ -3,7 +3,8 @@
  * have nothing to do end.
  *
  * What waits: the first look at a partition that is closed (see nrd_node_unknown), opening one, and what is looked up in
- * the log itself (records/, from/, segments/, by-time/). Whatever is known and open is answered at once. */
+ * the log itself (records/, from/, segments/, by-time/), what changes a topic (config, ctl, chmod and chown): its guard
+ * may be held by who opens a partition of it. Whatever is known and open is answered at once. */
 #ifndef NRD_FS_DEFER_H
 #define NRD_FS_DEFER_H
 
@@ -29,8 +30,9 @@ bool nrd_node_unknown(const NrdNode *node);
 /* Whether a stat of the node waits for the disk: it is unknown, or has to be visited. */
 bool nrd_node_waits(NrdNode *node);
 
-/* Makes it known. Blocks. */
-void nrd_node_learn(NrdNode *node);
+/* Makes it known; nothing to do when it is. The page of a topic shows what is not known as that instead of failing.
+ * Errors as nrd_partition_learn. Blocks. */
+int nrd_node_learn(NrdNode *node) NRD_MUST_CHECK;
 
 /* Makes it known and visits it, as a stat needs it. Blocks. */
 int nrd_node_visit(NrdNode *node) NRD_MUST_CHECK;

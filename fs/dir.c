@@ -198,13 +198,12 @@ static void open_listing(NrdNode *dir, fuse_req_t req)
 
 static void open_listing_later(NrdNode *dir, fuse_req_t req, void *data, int error)
 {
-    if (error < 0) {
-        nrd_reply_error(req, error);
-        return;
-    }
-    if (nrd_node_unknown(dir))
-        nrd_node_learn(dir);
-    open_listing(dir, req);
+    if (error == 0)
+        error = nrd_node_learn(dir);
+    if (error == 0)
+        open_listing(dir, req);
+    else
+        nrd_reply_error(req, error == -EIDRM ? -ENOENT : error);
 }
 
 void nrd_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

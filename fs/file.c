@@ -43,13 +43,12 @@ typedef struct Opening {
 static void open_later(NrdNode *node, fuse_req_t req, void *data, int error)
 {
     Opening *opening = data;
-    if (error < 0) {
-        nrd_reply_error(req, error);
-    } else {
-        if (nrd_node_unknown(node))
-            nrd_node_learn(node);
+    if (error == 0)
+        error = nrd_node_learn(node);
+    if (error == 0)
         open_now(node, req, opening->flags, opening->may_settle);
-    }
+    else
+        nrd_reply_error(req, error == -EIDRM ? -ESTALE : error);
     g_free(opening);
 }
 
@@ -100,6 +99,34 @@ void nrd_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct 
         handle->ops->read(handle, req, size, off, fi->flags);
 }
 
+/* A WRITE that waits. */
+typedef struct Writing {
+    NrdHandle *handle; /* referenced */
+    int flags;
+    size_t size;
+    char bytes[];
+} Writing;
+
+static void write_later(NrdNode *node, fuse_req_t req, void *data, int error)
+{
+    Writing *writing = data;
+    NrdHandle *handle = writing->handle;
+    if (error < 0)
+        nrd_reply_error(req, error);
+    else
+        handle->ops->write(handle, req, writing->bytes, writing->size, writing->flags);
+    nrd_handle_unref(handle);
+    g_free(writing);
+}
+
+static void defer_write(NrdHandle *handle, fuse_req_t req, const char *buf, size_t size, int flags)
+{
+    Writing *writing = g_malloc(sizeof *writing + size);
+    *writing = (Writing){ nrd_handle_ref(handle), flags, size };
+    memcpy(writing->bytes, buf, size);
+    nrd_defer(handle->node, req, write_later, writing);
+}
+
 void nrd_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
 {
     NrdHandle *handle = nrd_fi_handle(fi);
@@ -108,6 +135,8 @@ void nrd_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, 
         nrd_reply_error(req, error);
     else if (size == 0)
         fuse_reply_write(req, 0);
+    else if (handle->ops->write_waits)
+        defer_write(handle, req, buf, size, fi->flags);
     else
         handle->ops->write(handle, req, buf, size, fi->flags);
 }

@@ -110,6 +110,7 @@ struct NrdFileOps {
     void (*read)(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags);
     /* flags: the descriptor's at this moment; of a write with O_SYNC or O_DSYNC when this write has to be durable. */
     void (*write)(NrdHandle *handle, fuse_req_t req, const char *buf, size_t size, int flags);
+    bool write_waits; /* for the topic's guard or longer: write runs on the threads of defer.c */
     void (*flush)(NrdHandle *handle, fuse_req_t req);
     void (*fsync)(NrdHandle *handle, fuse_req_t req);
     /* The kernel is done with the handle. last: no other handle of the node is open. Takes over the kernel's reference

@@ -26,8 +26,10 @@ static void append_size(GString *text, uint64_t size)
     g_free(human);
 }
 
-static const char *state_word(const NrdPartitionInfo *info)
+static const char *state_word(NrdPartition *partition, const NrdPartitionInfo *info)
 {
+    if (!nrd_partition_known(partition))
+        return "not known"; /* it could not be looked at: the numbers mean nothing */
     return info->fault ? "out of service" : info->poisoned ? "poisoned" : "ok";
 }
 
@@ -38,7 +40,7 @@ static void append_partition_row(GString *text, NrdPartition *partition)
     g_string_append_printf(text, "p%05u  %12" G_GUINT64_FORMAT "  %12" G_GUINT64_FORMAT "  %12" G_GUINT64_FORMAT,
                            nrd_partition_number(partition), info.oldest_offset, info.hwm, info.frontier);
     g_string_append_printf(text, "  %10" G_GUINT64_FORMAT "  %9" G_GUINT64_FORMAT "  %-14s  ", info.lag, info.in_flight,
-                           state_word(&info));
+                           state_word(partition, &info));
     append_size(text, info.size_bytes);
     g_string_append_c(text, '\n');
     nrd_partition_info_clear(&info);
@@ -82,7 +84,8 @@ static char *partition_status_text(NrdNode *node)
     GString *text = g_string_new(NULL);
     g_string_append_printf(text, "partition    p%05u of %s\n", nrd_partition_number(node->partition),
                            nrd_topic_name(node->topic));
-    g_string_append_printf(text, "state        %s%s%s\n", state_word(&info), *info.reason ? ": " : "", info.reason);
+    g_string_append_printf(text, "state        %s%s%s\n", state_word(node->partition, &info), *info.reason ? ": " : "",
+                           info.reason);
     append_number(text, "oldest", info.oldest_offset, "first record kept");
     append_number(text, "hwm", info.hwm, "high watermark: records below it are readable");
     append_number(text, "next", info.next_offset, "offset of the next record");

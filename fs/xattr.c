@@ -143,10 +143,10 @@ typedef struct Asked {
 static void reply_value_later(NrdNode *node, fuse_req_t req, void *data, int error)
 {
     Asked *asked = data;
-    if (error == 0 && nrd_node_unknown(node))
-        nrd_node_learn(node);
+    if (error == 0)
+        error = nrd_node_learn(node);
     if (error < 0)
-        nrd_reply_error(req, error);
+        nrd_reply_error(req, error == -EIDRM ? -ESTALE : error);
     else if (strcmp(asked->name, "key") == 0)
         reply_key(node, req, asked->size);
     else

@@ -86,6 +86,15 @@ static int real_ftruncate(int fd, int64_t size_bytes)
     return ftruncate(fd, size_bytes) < 0 ? -errno : 0;
 }
 
+static int real_set_mtime(int fd, int64_t unix_ms)
+{
+    const struct timespec times[2] = {
+        { .tv_nsec = UTIME_OMIT },
+        { .tv_sec = unix_ms / 1000, .tv_nsec = unix_ms % 1000 * 1000000 },
+    };
+    return futimens(fd, times) < 0 ? -errno : 0;
+}
+
 static int real_fstat(int fd, struct stat *ret_st)
 {
     return fstat(fd, ret_st) < 0 ? -errno : 0;
@@ -180,6 +189,7 @@ const NrdIo nrd_io_real = {
     .fdatasync = real_fdatasync,
     .fsync = real_fsync,
     .ftruncate = real_ftruncate,
+    .set_mtime = real_set_mtime,
     .fstat = real_fstat,
     .fstatat = real_fstatat,
     .mkdir = real_mkdir,

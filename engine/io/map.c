@@ -38,7 +38,9 @@ static bool is_ours(uintptr_t addr)
     for (Chunk *chunk = &first_chunk; chunk != NULL; chunk = atomic_load(&chunk->next)) {
         for (unsigned i = 0; i < SLOTS_PER_CHUNK; i++) {
             uintptr_t start = atomic_load(&chunk->slots[i].start);
-            if (start > TAKEN && addr >= start && addr - start < atomic_load(&chunk->slots[i].size))
+            size_t size = atomic_load(&chunk->slots[i].size);
+            /* the slot may have become another mapping's between the two looks */
+            if (start > TAKEN && addr >= start && addr - start < size && atomic_load(&chunk->slots[i].start) == start)
                 return true;
         }
     }

@@ -238,19 +238,30 @@ static bool read_next(NrdLogCursor *cursor, uint64_t offset, uint64_t limit_pos)
     return r == 0;
 }
 
-/* The frame right behind the last one, if that is where offset is. */
-static bool load_next(NrdLogCursor *cursor, uint64_t offset)
+/* The same, of a segment that is held; false too when it has left the log or its index has changed. */
+static bool load_next_held(NrdLogCursor *cursor, uint64_t offset)
 {
     NrdFrameData *frame;
-
-    if (cursor->segment == NULL || offset != cursor->next_offset)
-        return false;
     NrdIndexEnd end = nrd_segment_end(cursor->segment);
+
     if (offset >= end.offset || nrd_segment_version(cursor->segment) != cursor->version ||
         nrd_segment_base(cursor->segment) < nrd_load(&cursor->log->oldest))
         return false;
     look_in_cache(cursor->segment, cursor->next_pos, offset, &frame);
     return take_cached(cursor, frame) || read_next(cursor, offset, end.pos);
+}
+
+/* The frame right behind the last one, if that is where offset is. */
+static bool load_next(NrdLogCursor *cursor, uint64_t offset)
+{
+    if (cursor->segment == NULL || offset != cursor->next_offset)
+        return false;
+    /* First the hold, then the look at the oldest offset, without the log's lock: retention moves that offset first and
+     * looks for holds then, so that one of the two sees the other. */
+    nrd_segment_hold(cursor->segment);
+    bool loaded = load_next_held(cursor, offset);
+    nrd_segment_release(cursor->segment);
+    return loaded;
 }
 
 /* Walks from an index entry to the frame that holds offset. */
@@ -362,9 +373,8 @@ static int find_frame(NrdLogCursor *cursor, uint64_t offset, uint64_t *ret_next)
     nrd_segment_unref(segment);
     if (r == 0 && again)
         return -EIO; /* the scan finds nothing wrong, and yet reading goes wrong: the disk is failing */
-    if (r == 0 || r == -EBADMSG || r == -ENOENT)
-        return r;
-    return -EIO;
+    /* -ENOENT is a file that somebody took away, not a record that retention did */
+    return r == 0 || r == -EBADMSG ? r : -EIO;
 }
 
 int nrd_log_cursor_read(NrdLogCursor *cursor, uint64_t offset, NrdRecordView *ret_view, uint64_t *ret_next_offset)
@@ -381,14 +391,17 @@ int nrd_log_cursor_read(NrdLogCursor *cursor, uint64_t offset, NrdRecordView *re
         nrd_log_cursor_rest(cursor);
         return -ENOENT;
     }
-    if (frame_holds(cursor, offset) || load_next(cursor, offset))
+    if (frame_holds(cursor, offset))
         return give_record(cursor, offset, hwm, ret_view);
-    int r = find_frame(cursor, offset, &next);
+    int r = load_next(cursor, offset) ? 0 : find_frame(cursor, offset, &next);
+    /* never "not found" or "corrupt" out of a log that was closing, nor what a folder holds that has taken the name */
+    if (nrd_log_is_closed(log)) {
+        nrd_log_cursor_reset(cursor);
+        return -ESHUTDOWN;
+    }
     if (r == 0)
         return give_record(cursor, offset, hwm, ret_view);
     if (r == -EBADMSG)
         *ret_next_offset = MIN(next, hwm);
-    if (nrd_log_is_closed(log))
-        return -ESHUTDOWN; /* never "not found" or "corrupt" out of a log that was closing */
     return r;
 }

@@ -14,6 +14,7 @@ int nrd_hot_install(NrdSegment *segment, int fd);
 /* Ends a pin; closes what has gone cold. */
 void nrd_hot_unpin(NrdSegment *segment);
 
+/* Closes the descriptor, at the last unpin when there are pins. */
 void nrd_hot_drop_fd(NrdSegment *segment);
 
 /* The segment is going: forgets it and its cached frames, and closes its descriptor. */

@@ -1,5 +1,6 @@
 /* A side file (index_file.h) that is searched where it lies: mapped, and of it only the blocks that a search touches are
- * read and checked. Never changes; counted references; any thread. */
+ * read and checked. Never changes; counted references; any thread. A look may wait for the disk, and one at a page that
+ * the disk cannot give finds zeros (io.h), which do not check out. */
 #ifndef NRD_LOG_INDEX_MAP_H
 #define NRD_LOG_INDEX_MAP_H
 

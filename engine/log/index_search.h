@@ -32,6 +32,7 @@ typedef struct NrdIndexQuery {
 /* The view of an index in memory; nobody changes it meanwhile. */
 NrdIndexView nrd_index_view(NrdIndex *index);
 
+/* -EBADMSG when a look at the view is; *ret_place is undefined then. Reads mapped pages: may wait for the disk. */
 int nrd_index_search(const NrdIndexView *view, const NrdIndexQuery *query, NrdIndexPlace *ret_place,
                      bool *ret_found) NRD_MUST_CHECK;
 

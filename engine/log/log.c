@@ -2,6 +2,7 @@
 #include "engine/log/log_private.h"
 
 #include "engine/io/io.h"
+#include "engine/log/segment_age.h"
 #include "engine/log/zero_ahead.h"
 
 #include <errno.h>
@@ -95,10 +96,17 @@ static void write_sums(NrdLog *log)
 
 static void drop_descriptors(NrdLog *log)
 {
-    NrdSegmentList *list = nrd_log_segments(log);
-    for (guint i = 0; i < list->n; i++)
-        nrd_segment_drop_fd(list->items[i]); /* a reader that is in the middle closes it when it is done */
-    nrd_segment_list_unref(list);
+    GPtrArray *segments = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_segment_unref);
+
+    g_mutex_lock(&log->lock);
+    for (guint i = 0; i < log->list->n; i++)
+        g_ptr_array_add(segments, nrd_segment_ref(log->list->items[i]));
+    for (GList *l = log->detached.head; l != NULL; l = l->next)
+        g_ptr_array_add(segments, nrd_segment_ref(l->data));
+    g_mutex_unlock(&log->lock);
+    for (guint i = 0; i < segments->len; i++)
+        nrd_segment_drop_fd(segments->pdata[i]); /* a reader that is in the middle closes it when it is done */
+    g_ptr_array_unref(segments);
 }
 
 int nrd_log_close(NrdLog *log)
@@ -117,6 +125,7 @@ int nrd_log_close(NrdLog *log)
 
 void nrd_log_abandon(NrdLog *log)
 {
+    __atomic_store_n(&log->home.abandoned, true, __ATOMIC_RELEASE);
     if (!__atomic_exchange_n(&log->closed, true, __ATOMIC_ACQ_REL))
         drop_descriptors(log);
 }
@@ -204,6 +213,7 @@ void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats)
         stats.size_bytes = sums->size_bytes + nrd_segment_size_bytes(active);
         stats.text_bytes = sums->text_start[log->list->n - 1] + nrd_log_visible_text_locked(log, active);
         stats.oldest_last_ms = nrd_segment_last_ms(log->list->items[0]);
+        stats.oldest_file_ms = nrd_segment_file_ms(log->list->items[0]);
     }
     g_mutex_unlock(&log->lock);
     *ret_stats = stats;

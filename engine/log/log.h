@@ -5,8 +5,9 @@
  * above it is either being committed or will be cut before the next append; offsets are never reused for other
  * acknowledged bytes.
  *
- * Threads: commit, roll, trim, reopen and close are called by one thread at a time (the caller holds the partition's
- * committer role, which is the seed's produce lock); reads, stats and text come from any thread beside them. No
+ * Threads: commit, roll, trim, expire, reopen and close are called by one thread at a time (the caller holds the
+ * partition's committer role, which is the seed's produce lock); reads, stats, text and the removal of detached files
+ * come from any thread beside them. No
  * function holds the log's own lock across I/O.
  * Source: the seed "Storage engine", sections Write path to Retention; "Segmented log". */
 #ifndef NRD_LOG_LOG_H
@@ -55,6 +56,7 @@ typedef struct NrdLogStats {
     uint64_t text_bytes;    /* what `log` holds, [oldest, hwm) */
     int64_t last_commit_ms; /* commit time of the newest record, 0 when none is known */
     int64_t oldest_last_ms; /* time of the last write to the oldest segment, 0 when it holds no record */
+    int64_t oldest_file_ms; /* when its file was written last, by the machine's clock */
     int poison_errno;       /* 0, or the positive errno of the sync that failed */
 } NrdLogStats;
 
@@ -116,13 +118,17 @@ typedef struct NrdRetention {
     int64_t now_ms;     /* Unix milliseconds */
 } NrdRetention;
 
-/* Whether nrd_log_expire would do something now. Memory only, any thread; costs a look at the oldest segment. */
+/* Whether nrd_log_expire would do something now. Memory only, any thread; costs a look at the oldest segment, and with
+ * max_bytes at the size of each. */
 bool nrd_log_has_expired(NrdLog *log, const NrdRetention *retention);
 
 /* The earliest time (Unix milliseconds) at which something may become too old: a lower bound that stays good while records
  * are only added. 0: at once, or files of detached segments are still there. INT64_MAX: never, by age. Memory only, any
  * thread. */
 int64_t nrd_log_next_expiry_ms(NrdLog *log, const NrdRetention *retention);
+
+/* The same of a log that is closed, by what was known of it when it was open. Pure. */
+bool nrd_log_stats_expired(const NrdLogStats *stats, const NrdRetention *retention);
 
 /* Takes sealed segments out of the log whose last record is older than max_age_ms, and then, oldest first, as many as
  * bring the size down to max_bytes. An active segment whose records are all too old is sealed first and goes too, but

@@ -1,7 +1,22 @@
 /* The inside of a log, for the files of this folder.
  *
- * Lock order: segment load locks (I/O) and log->remove_lock (I/O) > log->lock > text->lock > segment->lock, the hot lock. log->lock is never held
- * across I/O. "The committer" is the one thread at a time that commits, rolls, trims, reopens or closes. */
+ * Every lock of the folder, outermost first; what is higher up may be held while a lower one is taken. Those above the
+ * line are held across I/O, those below it never are: commits and all readers wait for them.
+ *
+ *   text->io_lock          text_private.h     one read of a text at a time
+ *   log->remove_lock       below              one removal of files at a time; never together with the next
+ *   segment->load_lock     segment_private.h  one load, repair or seal of an index at a time
+ *   ---
+ *   log->lock              below
+ *   text->lock             text_private.h
+ *   hot_lock               hot_set.c          the process's descriptors
+ *   segment->lock          segment_private.h
+ *   cache_lock, map_lock   frame_cache.c, map_cache.c  with nothing below them, nor the one below the other
+ *   spare_lock, context_lock  buffer.c, codec.c  likewise
+ *
+ * No lock covers the sync of a commit, which is the committer's: the one thread at a time that commits, rolls, trims,
+ * expires, reopens or closes. Pins (hot_set.h) and holds (segment.h) are counts, not locks: a pin keeps a descriptor, a
+ * hold keeps a file; a hold is taken before it is looked whether the segment is still in the log. */
 #ifndef NRD_LOG_LOG_PRIVATE_H
 #define NRD_LOG_LOG_PRIVATE_H
 
@@ -108,8 +123,8 @@ int nrd_log_prepare_active(NrdLog *log) NRD_MUST_CHECK;
 int nrd_log_roll_active(NrdLog *log) NRD_MUST_CHECK;
 
 /* text_span.c: before segments leave the list: lets every open text take over the list as it is, so that it knows which
- * ones left. Returns the number of open texts. log->lock is held. */
-guint nrd_text_extend_all_locked(NrdLog *log);
+ * ones left. log->lock is held. */
+void nrd_text_extend_all_locked(NrdLog *log);
 
 /* retention.c: removes files of detached segments while the log is being closed: a few at most, and it is no failure
  * when some stay; the next open finds them as sealed segments. */

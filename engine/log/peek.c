@@ -51,6 +51,7 @@ static void add(Peek *peek, guint i, const NrdIndexEnd *end)
         return;
     stats->oldest_offset = file->base;
     stats->oldest_last_ms = end->commit_ms;
+    stats->oldest_file_ms = file->mtime_ms;
     if (end->commit_ms == 0 && file->size_bytes > 0)
         stats->oldest_last_ms = file->mtime_ms;
 }
@@ -97,10 +98,10 @@ int nrd_log_peek(int root_fd, const char *dir, NrdLogStats *ret_stats, bool *ret
 {
     Peek peek = { .root_fd = root_fd, .dir = dir };
     g_autofree char *hwm_path = g_strdup_printf("%s/hwm", dir);
-    bool whole = true;
+    NrdSegmentOdd odd = { .name = NULL };
 
     peek.files = g_array_new(FALSE, FALSE, sizeof(NrdSegmentFile));
-    int r = nrd_segment_files_list(root_fd, dir, peek.files, &whole);
+    int r = nrd_segment_files_list(root_fd, dir, peek.files, &odd);
     if (r == -ENOENT) { /* no folder: nothing */
         r = 0;
     } else if (r == 0) {
@@ -108,8 +109,9 @@ int nrd_log_peek(int root_fd, const char *dir, NrdLogStats *ret_stats, bool *ret
         if (r == -ELOOP || r == -EINVAL || r == -ENXIO)
             r = -ENOENT; /* something else of that name */
         if (r == 0)
-            r = whole ? look_at_segments(&peek) : -ENOENT;
+            r = odd.name == NULL ? look_at_segments(&peek) : odd.error < 0 ? odd.error : -ENOENT;
     }
+    g_free(odd.name);
     g_array_unref(peek.files);
     if (r < 0 && r != -ENOENT)
         return r;

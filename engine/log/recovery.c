@@ -11,8 +11,9 @@
  *   8 bytes       tail < H, else     H = tail (the seed's min(file, tail)); a torn tail is cut
  *   otherwise     any                H = tail, looked up on the disk and not in the page cache; a torn tail is cut
  *
- * Zeros behind the last frame were written ahead of it (zero_ahead.h): they explain nothing and are cut in silence. A
- * piece of a frame with zeros behind it is a torn tail like any other.
+ * Zeros behind the last frame were written ahead of it (zero_ahead.h) and are cut in silence; but with a clean H above
+ * the tail they are what became of committed bytes, and explain it like any other. A piece of a frame with zeros behind
+ * it is a torn tail like any other.
  *
  * H below the newest segment's base is raised to it: nothing is rolled before it is committed, so such a file is stale.
  * Opening writes nothing but the cut and missing side files. All of it is the same on the next open: a cut leaves a
@@ -35,49 +36,26 @@ static int complain(NrdLog *log, const char *name, int error, const char *what)
     return error == -ENOMEM ? -ENOMEM : -EIO;
 }
 
-static int add_segment(NrdLog *log, int dir_fd, const char *name, GPtrArray *segments)
-{
-    struct stat st;
-    uint64_t base;
-
-    if (!nrd_segment_parse_name(name, &base))
-        return 0; /* not ours: left alone */
-    if (base >= INT64_MAX)
-        return complain(log, name, -EIO, "its base offset leaves no room for records");
-    int r = nrd_io->fstatat(dir_fd, name, &st);
-    if (r < 0)
-        return complain(log, name, r, NULL);
-    if (!S_ISREG(st.st_mode))
-        return complain(log, name, -EIO, "it is not a regular file");
-    NrdSegment *segment = nrd_segment_new(&log->home, base, (uint64_t)st.st_size);
-    nrd_segment_set_file_ms(segment, (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000);
-    g_ptr_array_add(segments, segment);
-    return 0;
-}
-
-static gint by_base(gconstpointer a, gconstpointer b)
-{
-    uint64_t left = nrd_segment_base(*(NrdSegment *const *)a);
-    uint64_t right = nrd_segment_base(*(NrdSegment *const *)b);
-    return left < right ? -1 : left > right;
-}
-
-/* Lists the segments in order of base. A listing that breaks off is an error, never taken for the whole. */
+/* Makes the segments in order of base. A listing that breaks off, or has something odd in it, is an error, never taken for
+ * the whole. */
 static int list_segments(NrdLog *log, GPtrArray *segments)
 {
-    GPtrArray *names = g_ptr_array_new_with_free_func(g_free);
-    int dir_fd = -1;
+    GArray *files = g_array_new(FALSE, FALSE, sizeof(NrdSegmentFile));
+    NrdSegmentOdd odd = { .name = NULL };
 
-    int r = nrd_io_open_dir(log->home.root_fd, log->home.dir, &dir_fd);
-    if (r == 0)
-        r = nrd_io->list(dir_fd, names);
+    int r = nrd_segment_files_list(log->home.root_fd, log->home.dir, files, &odd);
     if (r < 0)
         r = complain(log, "", r, NULL);
-    for (guint i = 0; r == 0 && i < names->len; i++)
-        r = add_segment(log, dir_fd, names->pdata[i], segments);
-    nrd_io_close(&dir_fd);
-    g_ptr_array_unref(names);
-    g_ptr_array_sort(segments, by_base);
+    else if (odd.name != NULL)
+        r = complain(log, odd.name, odd.error, odd.what);
+    for (guint i = 0; r == 0 && i < files->len; i++) {
+        const NrdSegmentFile *file = &g_array_index(files, NrdSegmentFile, i);
+        NrdSegment *segment = nrd_segment_new(&log->home, file->base, file->size_bytes);
+        nrd_segment_set_file_ms(segment, file->mtime_ms);
+        g_ptr_array_add(segments, segment);
+    }
+    g_free(odd.name);
+    g_array_unref(files);
     return r;
 }
 
@@ -120,7 +98,7 @@ int nrd_log_adopt_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
         }
     }
     uint64_t hidden_text = index->end.text_bytes - visible.text_bytes;
-    nrd_segment_report_gaps(active, index);
+    nrd_segment_report_gaps(active, index->gaps);
     nrd_store(&log->hwm_pos, visible.pos);
     log->zero_end = 0;
     nrd_store(&log->next_offset, index->end.offset);
@@ -172,8 +150,7 @@ static int settle_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
 
     if (file->clean && file->value < hwm) {
         hwm = MAX(file->value, nrd_segment_base(active));
-    } else if (file->clean && file->value > hwm && tail->torn && !tail->only_zeros &&
-               file->value - hwm <= tail->max_n_lost) {
+    } else if (file->clean && file->value > hwm && tail->torn && file->value - hwm <= tail->max_n_lost) {
         rotten = true;
         hwm = file->value;
         nrd_index_add_gap(index, size_bytes, hwm);

@@ -41,8 +41,8 @@ static int recover_in_place(NrdLog *log, NrdSegment *active)
     NrdIndex *index = NULL;
 
     nrd_frame_cache_drop(active);
-    nrd_segment_drop_fd(
-        active); /* one opened anew is told by its sync of any write-back failure that nobody was told of */
+    /* one opened anew is told by its sync of any write-back failure that nobody was told of */
+    nrd_segment_drop_fd(active);
     int r = nrd_segment_pin(active, &want.fd);
     if (r < 0)
         return r;

@@ -122,12 +122,27 @@ static guint count_surplus(const NrdSegmentList *list, const NrdRetention *reten
     return n;
 }
 
+/* As count_surplus(...) > 0, in constant time: a commit asks. */
+static bool is_too_large(NrdLog *log, const NrdRetention *retention)
+{
+    if (retention->max_bytes == 0)
+        return false;
+    g_mutex_lock(&log->lock);
+    NrdSegmentList *list = log->list;
+    uint64_t size_bytes = 0;
+    if (list->n > 1)
+        size_bytes = nrd_segment_list_sums_locked(list, nrd_load(&log->home.text_version))->size_bytes +
+                     nrd_segment_size_bytes(nrd_segment_list_last(list));
+    g_mutex_unlock(&log->lock);
+    return size_bytes > retention->max_bytes;
+}
+
 bool nrd_log_has_expired(NrdLog *log, const NrdRetention *retention)
 {
     if (check_detachable(log) < 0)
         return false;
     NrdSegmentList *list = nrd_log_segments(log);
-    bool expired = count_surplus(list, retention) > 0;
+    bool expired = is_too_large(log, retention);
     if (!expired && list->n > 1)
         expired = is_too_old(list->items[0], retention);
     else if (!expired && list->n == 1)
@@ -149,6 +164,16 @@ int64_t nrd_log_next_expiry_ms(NrdLog *log, const NrdRetention *retention)
     if (last_ms <= 0 || last_ms > retention->now_ms)
         last_ms = retention->now_ms;
     return last_ms > INT64_MAX - retention->max_age_ms ? INT64_MAX : last_ms + retention->max_age_ms;
+}
+
+bool nrd_log_stats_expired(const NrdLogStats *stats, const NrdRetention *retention)
+{
+    if (stats->next_offset == stats->oldest_offset)
+        return false;
+    if (retention->max_bytes > 0 && stats->size_bytes > retention->max_bytes && stats->n_segments > 1)
+        return true;
+    int64_t last_ms = nrd_last_write_ms(stats->oldest_last_ms, stats->oldest_file_ms, retention->now_ms);
+    return retention->max_age_ms > 0 && nrd_is_older(last_ms, retention->now_ms, retention->max_age_ms);
 }
 
 int nrd_log_expire(NrdLog *log, const NrdRetention *retention, uint64_t *ret_n_detached)
@@ -205,8 +230,8 @@ static int remove_segment(NrdLog *log, int dir_fd, NrdSegment *segment)
 }
 
 /* The next one whose file may go, borrowed from the queue, which only the holder of remove_lock shortens. NULL: none,
- * or a reader holds it. Nobody can begin to hold it after this look: that is done under log->lock, and to segments of
- * the list only. */
+ * or a reader holds it. Nobody who needs the file begins to hold it after this look: that is done under log->lock, to
+ * segments of the list and of an open text's span, or is given up again when the segment has left the list. */
 static NrdSegment *next_removable(NrdLog *log)
 {
     g_mutex_lock(&log->lock);
@@ -224,6 +249,7 @@ static void forget_removed(NrdLog *log)
     g_mutex_unlock(&log->lock);
     log->dir_unsynced = true;
     log->remove_failed = NULL;
+    nrd_segment_let_go(segment); /* a cursor that rests may keep the segment for long */
     nrd_segment_unref(segment);
 }
 

@@ -127,6 +127,12 @@ void nrd_segment_drop_fd(NrdSegment *segment)
     nrd_hot_drop_fd(segment);
 }
 
+void nrd_segment_let_go(NrdSegment *segment)
+{
+    nrd_hot_drop_fd(segment);
+    nrd_map_cache_drop(segment);
+}
+
 void nrd_segment_hold(NrdSegment *segment)
 {
     g_atomic_int_inc(&segment->holds);

@@ -5,8 +5,8 @@
  * descriptor limit (seed: Retention, "Sealed segments do not pin a file descriptor"). Never under a reader: a pinned
  * segment keeps its descriptor and its index.
  *
- * Locks, in this order: load_lock (held across I/O), the process-wide hot lock, segment->lock. Neither of the last two
- * is ever held across I/O. The lock of the map cache has none below it. */
+ * Locks: load_lock (held across I/O), the process-wide hot lock, segment->lock; log_private.h has the order of all. Any
+ * thread, but where "the committer" stands. */
 #ifndef NRD_LOG_SEGMENT_H
 #define NRD_LOG_SEGMENT_H
 
@@ -29,6 +29,7 @@ typedef struct NrdSegmentHome {
     char *topic;
     uint32_t partition;
     bool read_only;
+    bool abandoned;             /* atomic; dir may name another log's folder by now: nothing is written there */
     uint64_t text_version;      /* atomic; changes whenever text positions of a segment may have moved */
     NrdSegment *hot[NRD_N_HOT]; /* guarded by the hot lock; latest first, no references */
 } NrdSegmentHome;
@@ -36,8 +37,8 @@ typedef struct NrdSegmentHome {
 /* Where something happened in this log; offset may be NRD_NO_OFFSET. */
 NrdPlace nrd_segment_home_place(const NrdSegmentHome *home, int64_t offset);
 
-/* A segment of size_bytes bytes that ends before end_offset; active ones have UINT64_MAX and get their index from the
- * caller. No I/O. */
+/* A segment whose file has size_bytes bytes; nrd_segment_open_sealed or nrd_segment_set_index makes it usable. One
+ * reference, the caller's. No I/O. */
 NrdSegment *nrd_segment_new(NrdSegmentHome *home, uint64_t base, uint64_t size_bytes);
 NrdSegment *nrd_segment_ref(NrdSegment *segment);
 void nrd_segment_unref(NrdSegment *segment); /* takes NULL */
@@ -52,6 +53,10 @@ void nrd_segment_unpin(NrdSegment *segment);
 
 /* Closes the descriptor as soon as nobody has it pinned; the next pin opens the file anew. */
 void nrd_segment_drop_fd(NrdSegment *segment);
+
+/* Its file is gone: gives back the descriptor, as above, and the mapping of the side file, so that the disk gets its space
+ * back while somebody still has the segment. */
+void nrd_segment_let_go(NrdSegment *segment);
 
 /* A hold is a reader's claim on the file: while there is one, a segment that retention has taken out of the log keeps
  * its name and its bytes, and so do all later ones, since files go in order. Any thread; memory only. */
@@ -107,7 +112,7 @@ int nrd_segment_repair(NrdSegment *segment, uint64_t seen_version) NRD_MUST_CHEC
 /* Tells how a read of the segment went: a failure (negative) is logged once, until a read succeeds (0). */
 void nrd_segment_report_read(NrdSegment *segment, int error);
 
-/* Counts and logs the gaps that were not known yet. */
-void nrd_segment_report_gaps(NrdSegment *segment, const NrdIndex *index);
+/* Counts and logs those gaps (NrdGap) that were not known yet. */
+void nrd_segment_report_gaps(NrdSegment *segment, const GArray *gaps);
 
 #endif

@@ -10,15 +10,28 @@ void nrd_segment_set_file_ms(NrdSegment *segment, int64_t file_ms)
     g_mutex_unlock(&segment->lock);
 }
 
+int64_t nrd_segment_file_ms(NrdSegment *segment)
+{
+    g_mutex_lock(&segment->lock);
+    int64_t file_ms = segment->file_ms;
+    g_mutex_unlock(&segment->lock);
+    return file_ms;
+}
+
+int64_t nrd_last_write_ms(int64_t commit_ms, int64_t file_ms, int64_t now_ms)
+{
+    /* commit_ms comes from the disk and may be any number */
+    bool believed = commit_ms > 0 && (commit_ms <= now_ms || commit_ms - now_ms <= NRD_FUTURE_TOLERANCE_MS);
+    return believed ? commit_ms : file_ms;
+}
+
 int64_t nrd_segment_last_write_ms(NrdSegment *segment, int64_t now_ms)
 {
     g_mutex_lock(&segment->lock);
     int64_t commit_ms = segment->end_known ? segment->end.commit_ms : 0;
     int64_t file_ms = segment->file_ms;
     g_mutex_unlock(&segment->lock);
-    /* commit_ms comes from the disk and may be any number */
-    bool believed = commit_ms > 0 && (commit_ms <= now_ms || commit_ms - now_ms <= NRD_FUTURE_TOLERANCE_MS);
-    return believed ? commit_ms : file_ms;
+    return nrd_last_write_ms(commit_ms, file_ms, now_ms);
 }
 
 int64_t nrd_segment_first_ms(NrdSegment *segment)

@@ -12,8 +12,11 @@
 /* Notes when the file was written last by the machine's clock: its mtime at open, the time of each commit later. */
 void nrd_segment_set_file_ms(NrdSegment *segment, int64_t file_ms);
 
-/* Time of the last write: the greatest commit time of its records. When it has no record that can be read, or when that
- * time lies more than a day after now, the file's. 0: not known. */
+int64_t nrd_segment_file_ms(NrdSegment *segment);
+
+/* Time of the last write: the greatest commit time of its records. When it has no record that can be read (0), or when
+ * that time lies more than a day after now, the file's. 0: not known. */
+int64_t nrd_last_write_ms(int64_t commit_ms, int64_t file_ms, int64_t now_ms);
 int64_t nrd_segment_last_write_ms(NrdSegment *segment, int64_t now_ms);
 
 /* Commit time of the first record that can be read; 0 when there is none or the index is not in memory. */

@@ -4,11 +4,13 @@
 #include "engine/io/io.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 #define NAME_DIGITS 20
 
-bool nrd_segment_parse_name(const char *name, uint64_t *ret_base)
+/* Whether name is 20 digits and ".log"; *ret_base saturates at UINT64_MAX. */
+static bool parse_name(const char *name, uint64_t *ret_base)
 {
     uint64_t base = 0;
 
@@ -24,24 +26,37 @@ bool nrd_segment_parse_name(const char *name, uint64_t *ret_base)
     return true;
 }
 
-static int add_file(int dir_fd, const char *name, GArray *files, bool *whole)
+/* Looks at a name; *ret_what: why its file is none, when there was no error. */
+static int look_at(int dir_fd, const char *name, NrdSegmentFile *file, const char **ret_what)
 {
-    NrdSegmentFile file;
     struct stat st;
 
-    if (!nrd_segment_parse_name(name, &file.base))
-        return 0;
-    int r = nrd_io->fstatat(dir_fd, name, &st);
-    if (r < 0 && r != -ENOENT)
-        return r;
-    if (r < 0 || !S_ISREG(st.st_mode) || file.base >= INT64_MAX) {
-        *whole = false;
+    if (file->base >= INT64_MAX) {
+        *ret_what = "its base offset leaves no room for records";
         return 0;
     }
-    file.size_bytes = (uint64_t)st.st_size;
-    file.mtime_ms = (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
-    g_array_append_val(files, file);
+    int r = nrd_io->fstatat(dir_fd, name, &st);
+    if (r < 0)
+        return r;
+    if (!S_ISREG(st.st_mode))
+        *ret_what = "it is not a regular file";
+    file->size_bytes = (uint64_t)st.st_size;
+    file->mtime_ms = (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
     return 0;
+}
+
+static void add_name(int dir_fd, const char *name, GArray *files, NrdSegmentOdd *odd)
+{
+    NrdSegmentFile file;
+    const char *what = NULL;
+
+    if (!parse_name(name, &file.base))
+        return; /* not ours: left alone */
+    int r = look_at(dir_fd, name, &file, &what);
+    if (r == 0 && what == NULL)
+        g_array_append_val(files, file);
+    else if (odd->name == NULL)
+        *odd = (NrdSegmentOdd){ g_strdup(name), r, what };
 }
 
 static gint by_base(gconstpointer a, gconstpointer b)
@@ -50,22 +65,22 @@ static gint by_base(gconstpointer a, gconstpointer b)
     return left->base < right->base ? -1 : left->base > right->base;
 }
 
-int nrd_segment_files_list(int root_fd, const char *dir, GArray *files, bool *ret_whole)
+int nrd_segment_files_list(int root_fd, const char *dir, GArray *files, NrdSegmentOdd *ret_odd)
 {
     GPtrArray *names = g_ptr_array_new_with_free_func(g_free);
-    bool whole = true;
+    NrdSegmentOdd odd = { .name = NULL };
     int dir_fd = -1;
 
     int r = nrd_io_open_dir(root_fd, dir, &dir_fd);
     if (r == 0)
         r = nrd_io->list(dir_fd, names);
     for (guint i = 0; r == 0 && i < names->len; i++)
-        r = add_file(dir_fd, names->pdata[i], files, &whole);
+        add_name(dir_fd, names->pdata[i], files, &odd);
     nrd_io_close(&dir_fd);
     g_ptr_array_unref(names);
     if (r < 0)
         return r;
     g_array_sort(files, by_base);
-    *ret_whole = whole;
+    *ret_odd = odd;
     return 0;
 }

@@ -5,7 +5,6 @@
 #include "engine/base/macros.h"
 
 #include <glib.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct NrdSegmentFile {
@@ -14,11 +13,15 @@ typedef struct NrdSegmentFile {
     int64_t mtime_ms; /* Unix milliseconds */
 } NrdSegmentFile;
 
-/* Whether name is 20 digits and ".log"; *ret_base saturates at UINT64_MAX. */
-bool nrd_segment_parse_name(const char *name, uint64_t *ret_base);
+/* A name of a segment with no segment behind it that can be used. */
+typedef struct NrdSegmentOdd {
+    char *name;       /* the caller's; NULL: there is none */
+    int error;        /* of the look at it: negative, or 0: */
+    const char *what; /* is wrong with it, in words */
+} NrdSegmentOdd;
 
-/* Appends the segments (NrdSegmentFile) of a folder in order of base. *ret_whole is false when a name of a segment is no
- * segment: not a regular file, a base that leaves no room, or gone by the time it was looked at. -ENOENT: no folder. */
-int nrd_segment_files_list(int root_fd, const char *dir, GArray *files, bool *ret_whole) NRD_MUST_CHECK;
+/* Appends the segments (NrdSegmentFile) of a folder in order of base. One that is odd is left out, and *ret_odd is the
+ * first of them: the list is the whole only when there is none. Errors: of the folder; -ENOENT: there is none. Blocks. */
+int nrd_segment_files_list(int root_fd, const char *dir, GArray *files, NrdSegmentOdd *ret_odd) NRD_MUST_CHECK;
 
 #endif

@@ -74,10 +74,10 @@ static void report_gap(NrdSegment *segment, const NrdGap *gap)
              gap->pos, gap->end_offset - gap->offset);
 }
 
-void nrd_segment_report_gaps(NrdSegment *segment, const NrdIndex *index)
+void nrd_segment_report_gaps(NrdSegment *segment, const GArray *gaps)
 {
-    for (guint i = 0; i < index->gaps->len; i++)
-        report_gap(segment, &g_array_index(index->gaps, NrdGap, i));
+    for (guint i = 0; i < gaps->len; i++)
+        report_gap(segment, &g_array_index(gaps, NrdGap, i));
 }
 
 static int report_map_gaps(NrdSegment *segment, const NrdIndexMap *map)
@@ -106,7 +106,7 @@ static NrdIndexFileId file_id(const NrdSegment *segment, const char *path, uint6
 
 static void write_index_file(NrdSegment *segment, const NrdIndex *index, uint64_t size_bytes, NrdIndexFileKind kind)
 {
-    if (segment->home->read_only)
+    if (segment->home->read_only || __atomic_load_n(&segment->home->abandoned, __ATOMIC_ACQUIRE))
         return;
     char *path = nrd_segment_index_path(segment);
     NrdIndexFileId id = file_id(segment, path, index->end.offset, size_bytes);
@@ -136,19 +136,24 @@ static int rebuild(NrdSegment *segment, int fd)
     if (r < 0)
         return r;
     index->end.pos = want.size_bytes; /* unreachable bytes behind the last frame count as read */
-    nrd_segment_report_gaps(segment, index);
     if (sealed)
         write_index_file(segment, index, size_bytes, NRD_INDEX_OF_SEALED);
+    GArray *gaps = g_array_copy(index->gaps); /* who installs an index gives it away */
     g_mutex_lock(&segment->lock);
-    /* the committer may have added frames meanwhile, or have recovered or sealed the segment */
-    if (segment->version == version) {
+    /* The committer may have added frames meanwhile. When it has recovered the segment, what the scan found is void: it may
+     * have cut bytes above the boundary under the scan. */
+    bool current = segment->version == version;
+    if (current) {
         if (!sealed && segment->index != NULL)
             nrd_index_continue(index, segment->index, &since);
         index = install_index_locked(segment, index);
     }
     g_mutex_unlock(&segment->lock);
+    if (current)
+        nrd_segment_report_gaps(segment, gaps);
     nrd_map_cache_drop(segment);
     nrd_index_free(index);
+    g_array_unref(gaps);
     return 0;
 }
 
@@ -301,41 +306,39 @@ static int search(NrdSegment *segment, Search *s)
     return -EIO; /* made again and again, and never there: the disk is failing */
 }
 
-int nrd_segment_find_offset(NrdSegment *segment, uint64_t offset, NrdIndexPlace *ret_place, uint64_t *ret_version)
+/* search, with its outcome where the callers want it. */
+static int find(NrdSegment *segment, const NrdIndexQuery *query, NrdIndexPlace *ret_place, uint64_t *ret_version,
+                bool *ret_found)
 {
-    Search s = { .query = { .key = NRD_BY_OFFSET, .value = offset } };
+    Search s = { .query = *query };
     int r = search(segment, &s);
     if (r < 0)
         return r;
     *ret_place = s.place;
     *ret_version = s.version;
+    *ret_found = s.found;
     return 0;
+}
+
+int nrd_segment_find_offset(NrdSegment *segment, uint64_t offset, NrdIndexPlace *ret_place, uint64_t *ret_version)
+{
+    NrdIndexQuery query = { .key = NRD_BY_OFFSET, .value = offset };
+    bool found; /* always */
+    return find(segment, &query, ret_place, ret_version, &found);
 }
 
 int nrd_segment_find_text(NrdSegment *segment, uint64_t text_pos, NrdIndexPlace *ret_place, uint64_t *ret_version,
                           bool *ret_found)
 {
-    Search s = { .query = { .key = NRD_BY_TEXT, .value = text_pos } };
-    int r = search(segment, &s);
-    if (r < 0)
-        return r;
-    *ret_place = s.place;
-    *ret_version = s.version;
-    *ret_found = s.found;
-    return 0;
+    NrdIndexQuery query = { .key = NRD_BY_TEXT, .value = text_pos };
+    return find(segment, &query, ret_place, ret_version, ret_found);
 }
 
 int nrd_segment_find_time(NrdSegment *segment, int64_t time_ms, NrdIndexPlace *ret_place, uint64_t *ret_version,
                           bool *ret_found)
 {
-    Search s = { .query = { .key = NRD_BY_TIME, .time_ms = time_ms } };
-    int r = search(segment, &s);
-    if (r < 0)
-        return r;
-    *ret_place = s.place;
-    *ret_version = s.version;
-    *ret_found = s.found;
-    return 0;
+    NrdIndexQuery query = { .key = NRD_BY_TIME, .time_ms = time_ms };
+    return find(segment, &query, ret_place, ret_version, ret_found);
 }
 
 static int load_index(NrdSegment *segment)

@@ -104,7 +104,7 @@ void nrd_text_close(NrdText *text)
 
 uint64_t nrd_text_size(NrdText *text)
 {
-    return nrd_text_find(text, UINT64_MAX).total;
+    return nrd_text_find(text, UINT64_MAX).total; /* no text is that long: no segment to give back */
 }
 
 /* Steps to the next record of the loaded frame. */
@@ -231,13 +231,15 @@ static int seek(NrdText *text, uint64_t pos, uint64_t *ret_total)
             return r;
         NrdTextFound found = nrd_text_find(text, pos);
         *ret_total = found.total;
-        if (found.segment == NULL)
+        /* should the text have moved since its start was settled, that comes first again */
+        bool settled = nrd_text_start_is_settled(text, found.version);
+        if (settled && found.segment == NULL)
             return found.gone ? -ENOENT : 0;
         if (i == MAX_ATTEMPTS)
             r = -EIO; /* the scan finds nothing wrong, and yet reading goes wrong: the disk is failing */
-        if (r == 0)
+        else if (settled)
             r = look_up(text, &found, i > 0, &again);
-        nrd_segment_unref(found.segment);
+        nrd_text_found_done(&found);
         text->text_version = found.version;
         if (r < 0)
             return r == -ENOENT ? -EIO : r; /* a file that is missing is not a position that was given up */

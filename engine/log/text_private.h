@@ -57,13 +57,14 @@ struct NrdText {
 typedef struct NrdTextFound {
     uint64_t total;      /* bytes of the whole text */
     bool gone;           /* pos lies in a segment that was given up */
-    NrdSegment *segment; /* a reference, or NULL when gone or at the end */
+    NrdSegment *segment; /* a reference and a hold, or NULL when gone or at the end */
     uint64_t local;      /* position within the segment's text */
     uint64_t version;    /* of the home's text, at the time */
 } NrdTextFound;
 
 /* text_span.c. Any thread; memory only. */
 NrdTextFound nrd_text_find(NrdText *text, uint64_t pos);
+void nrd_text_found_done(NrdTextFound *found); /* gives the segment back, if there is one */
 
 /* Begins the span with the segment that holds text->from. log->lock is held. */
 void nrd_text_begin_span_locked(NrdText *text);
@@ -75,5 +76,8 @@ void nrd_text_passed(NrdText *text, uint64_t pos);
 /* text_start.c: looks up how much of the first segment's text to skip, when that is not known or may have changed.
  * io_lock is held. -EIO, -ENOMEM; may block. */
 int nrd_text_settle_start(NrdText *text) NRD_MUST_CHECK;
+
+/* Whether the start is the right one for that version of the home's text. io_lock is held. */
+bool nrd_text_start_is_settled(const NrdText *text, uint64_t version);
 
 #endif

@@ -85,7 +85,7 @@ static void catch_up_locked(NrdText *text)
     text->list = nrd_segment_list_ref(now);
     text->summed = false;
     hold_first(text);
-    nrd_segment_list_unref(old);
+    nrd_segment_list_unref(old); /* what goes with it has let its file go: memory only */
 }
 
 /* Works out where everything begins; returns where the span ends. Both locks are held, the span has caught up. */
@@ -111,7 +111,8 @@ static uint64_t sum_up_locked(NrdText *text, const NrdSegmentSums **ret_sums)
     return text->list_start + before + nrd_log_visible_text_locked(text->log, last);
 }
 
-/* Both are asked for a position that the span holds, and fill in segment and local. */
+/* Both are asked for a position that the span holds, and fill in segment and local. The hold is for the time after the
+ * locks: the text may be taken for idle then, and give the segment up. */
 static void find_in_parts(const NrdText *text, uint64_t at, NrdTextFound *found)
 {
     guint low = 1, high = text->parts->len;
@@ -125,6 +126,7 @@ static void find_in_parts(const NrdText *text, uint64_t at, NrdTextFound *found)
     }
     const NrdTextPart *part = part_at(text, low - 1);
     found->segment = nrd_segment_ref(part->segment);
+    nrd_segment_hold(found->segment);
     found->local = at - part->start;
 }
 
@@ -141,6 +143,7 @@ static void find_in_list(const NrdText *text, const NrdSegmentSums *sums, uint64
             high = mid;
     }
     found->segment = nrd_segment_ref(text->list->items[low - 1]);
+    nrd_segment_hold(found->segment);
     found->local = sought - sums->text_start[low - 1];
 }
 
@@ -167,6 +170,15 @@ NrdTextFound nrd_text_find(NrdText *text, uint64_t pos)
     g_mutex_unlock(&text->lock);
     g_mutex_unlock(&log->lock);
     return found;
+}
+
+void nrd_text_found_done(NrdTextFound *found)
+{
+    if (found->segment == NULL)
+        return;
+    nrd_segment_release(found->segment);
+    nrd_segment_unref(found->segment);
+    found->segment = NULL;
 }
 
 /* text->lock is held. */
@@ -201,17 +213,14 @@ void nrd_text_passed(NrdText *text, uint64_t pos)
     g_mutex_unlock(&text->lock);
 }
 
-guint nrd_text_extend_all_locked(NrdLog *log)
+void nrd_text_extend_all_locked(NrdLog *log)
 {
-    guint n = 0;
-
-    for (GList *l = log->texts; l != NULL; l = l->next, n++) {
+    for (GList *l = log->texts; l != NULL; l = l->next) {
         NrdText *text = l->data;
         g_mutex_lock(&text->lock);
         catch_up_locked(text);
         g_mutex_unlock(&text->lock);
     }
-    return n;
 }
 
 void nrd_text_drop_idle(NrdLog *log)

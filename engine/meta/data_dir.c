@@ -15,6 +15,7 @@ struct NrdDataDir {
     int lock_fd;          /* -1 on a read-only file system without a lock file */
     bool owned;           /* the lock is ours, and to be written */
     int64_t last_used_ms; /* of the lock file, before it was taken */
+    int64_t known_ms;     /* what its time is to be from now on; 0: the file system's */
 };
 
 static const char *const folders[] = { "meta", "topics", "ingress" };
@@ -311,13 +312,23 @@ int64_t nrd_data_dir_last_used_ms(const NrdDataDir *dir)
     return dir->last_used_ms;
 }
 
+/* Only a hint: a failure is nothing. */
+void nrd_data_dir_note_time(NrdDataDir *dir, int64_t unix_ms)
+{
+    dir->known_ms = unix_ms;
+    if (dir->owned)
+        (void)nrd_io->set_mtime(dir->lock_fd, unix_ms);
+}
+
 void nrd_data_dir_close(NrdDataDir *dir)
 {
     if (!dir)
         return;
-    /* Nobody's any more; and its time tells the next run how far the clock had come. Only a hint: a failure is nothing. */
+    /* Nobody's any more; and its time tells the next run how far the clock had come. */
     if (dir->owned)
         (void)nrd_io->ftruncate(dir->lock_fd, 0);
+    if (dir->known_ms != 0)
+        nrd_data_dir_note_time(dir, dir->known_ms);
     nrd_io_close(&dir->lock_fd);
     nrd_io_close(&dir->root_fd);
     g_free(dir);

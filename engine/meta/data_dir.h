@@ -21,6 +21,10 @@ int nrd_data_dir_fd(const NrdDataDir *dir);
 /* Unix milliseconds at which a daemon last took or gave back the lock, before this one: the clock was past that then. 0
  * when there was none. */
 int64_t nrd_data_dir_last_used_ms(const NrdDataDir *dir);
+
+/* What the next run will be told by that: for a clock that is in doubt, whose present time must not count as known. */
+void nrd_data_dir_note_time(NrdDataDir *dir, int64_t unix_ms);
+
 void nrd_data_dir_close(NrdDataDir *dir); /* releases the lock; takes NULL */
 
 #endif

@@ -654,9 +654,10 @@ def test_an_open_file_keeps_its_partition_open(mounts, path):
         os.fsync(fd)
         assert log(part) == lines(*range(11))
     elif path != "ack":
-        assert os.read(fd, 1 << 20) == {"log": lines(*range(10)), "from/start": lines(*range(10)), "from/end": b"",
-                                        "from/3": lines(*range(3, 10)), "drain": lines(*range(10)),
-                                        "consume": b"0\n"}.get(path) or True
+        expected = {"log": lines(*range(10)), "from/start": lines(*range(10)), "from/end": b"",
+                    "from/3": lines(*range(3, 10)), "drain": lines(*range(10)), "consume": b"0\n"}
+        got = os.read(fd, 1 << 20)
+        assert got == expected[path] if path in expected else got
     os.close(fd)
     if path != "consume.jsonl":  # its lease lives on
         wait_for(lambda: open_partitions(m) == 0, "the partition to close")
@@ -714,13 +715,15 @@ def test_options_that_are_refused(mounts, option):
 
 
 @contextlib.contextmanager
-def slow_partition(m):
-    """t, whose segment takes 6 s for each read, closed uncleanly; u, which is well."""
+def slow_partition(m, partitions=1):
+    """t, whose first segment takes 6 s for each read, closed uncleanly; u, which is well, as are t's other partitions."""
     need_strace()
-    produce(m.make("t"), "slow")
+    produce(m.make("t", partitions=partitions), "slow")
     produce(m.make("u"), "quick")
     m.crash()
     read_file(m.part("u") + "/log")
+    for number in range(1, partitions):
+        os.stat(m.part("t", number))
     fault = Inject(m, active_segment(m, "t"), "pread64", "delay_enter=6000000")
     try:
         yield fault
@@ -760,6 +763,35 @@ def test_a_slow_partition_stops_nobody_else(m):
         assert [one.join(60) for one in work][-1] == b"slow"
         assert all(one.error is None for one in work)
     assert log(part) == b"slow\n"
+
+
+def verb(part, line):
+    with open(part + "/ctl", "w", encoding="ascii") as file:
+        file.write(line)
+
+
+@pytest.mark.limit(120)
+def test_changes_that_wait_stop_nobody_else(m):
+    """More of them than the daemon has workers."""
+    with slow_partition(m, partitions=25) as fault:
+        work = [Background(os.stat, m.part("t"))]
+        time.sleep(0.3)
+        assert work[0].running()
+        for number in range(1, 25):
+            work += [Background(verb, m.part("t", number), "roll\n"),
+                     Background(os.chmod, m.part("t", number) + "/log", 0o400)]
+        work += [Background(lambda: configure(m.topic("t"), linger_ms=7))]
+        time.sleep(0.3)
+        assert all(one.running() for one in work)
+        assert quick(os.listdir, m.mnt + "/topics") == ["t", "u"]
+        quick(produce, m.part("u"), "more")
+        assert quick(read_file, m.part("u") + "/log") == b"quick\nmore\n"
+        fault.stop()
+        for one in work:
+            one.join(60)
+        assert all(one.error is None for one in work)
+    assert os.stat(m.part("t", 24) + "/log").st_mode & 0o777 == 0o400
+    assert b"linger_ms=7\n" in read_file(m.topic("t") + "/config")
 
 
 @pytest.mark.limit(120)

@@ -6,9 +6,15 @@
 #include <errno.h>
 #include <string.h>
 
-atomic_int fail_fdatasync, fail_pwritev, fail_fsync, fail_unlink;
+atomic_int fail_fdatasync, fail_open, fail_pwritev, fail_fsync, fail_unlink;
 atomic_int n_fdatasync, n_pread, n_unlink;
 static NrdIo io;
+
+static int maybe_open(int dirfd, const char *path, int flags, mode_t mode)
+{
+    int error = atomic_load(&fail_open);
+    return error ? -error : nrd_io_real.open(dirfd, path, flags, mode);
+}
 
 static int maybe_fdatasync(int fd)
 {
@@ -68,6 +74,7 @@ void fixture_set_up(Fixture *f, gconstpointer data)
     f->path = g_dir_make_tmp("naradfs-engine-XXXXXX", &error);
     g_assert_no_error(error);
     io = nrd_io_real;
+    io.open = maybe_open;
     io.fdatasync = maybe_fdatasync;
     io.pwritev = maybe_pwritev;
     io.fsync = maybe_fsync;

@@ -16,8 +16,9 @@ typedef struct Fixture {
     NrdPartition *partition;
 } Fixture;
 
-/* The next fdatasync fails; writes (ENOSPC), fsyncs and unlinks (EPERM) fail while these are set; calls that were made. */
-extern atomic_int fail_fdatasync, fail_pwritev, fail_fsync, fail_unlink;
+/* The next fdatasync fails; opens (with this errno), writes (ENOSPC), fsyncs and unlinks (EPERM) fail while these are set;
+ * calls that were made. */
+extern atomic_int fail_fdatasync, fail_open, fail_pwritev, fail_fsync, fail_unlink;
 extern atomic_int n_fdatasync, n_pread, n_unlink;
 
 void fixture_set_up(Fixture *f, gconstpointer data);

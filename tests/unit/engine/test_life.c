@@ -2,6 +2,7 @@
 #include "tests/unit/engine/fixture.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/diag.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 #define LIMIT_MS 20000
 
 static const NrdEngineOptions quick = { .idle_close_ms = IDLE_MS };
+static const NrdEngineOptions walking = { .cold_retention_ms = 50 };
 
 /* Waits for the rest loop; true when the partition is closed in time. */
 static bool closes(NrdPartition *partition)
@@ -26,11 +28,15 @@ static bool closes(NrdPartition *partition)
     return false;
 }
 
-/* Gives the loop several chances. */
+/* Gives the loop several chances. A close that fails counts as closed while it is tried; nothing else here opens it. */
 static bool stays_open(NrdPartition *partition)
 {
     g_usleep(600 * 1000);
-    return nrd_partition_is_open(partition);
+    for (int64_t end = nrd_clock_mono_ms() + 1000; nrd_clock_mono_ms() < end; g_usleep(1000)) {
+        if (nrd_partition_is_open(partition))
+            return true;
+    }
+    return false;
 }
 
 static uint64_t hwm_on_disk(Fixture *f)
@@ -227,7 +233,7 @@ static void test_start_opens_nothing(Fixture *f, gconstpointer data)
     NrdPartition *other = nrd_topic_partition(f->topic, 2);
     g_assert_false(nrd_partition_is_open(other));
     g_assert_false(nrd_partition_known(other));
-    nrd_partition_learn(other);
+    g_assert_cmpint(nrd_partition_learn(other), ==, 0);
     g_assert_true(nrd_partition_known(other));
     g_assert_false(nrd_partition_is_open(other)); /* a clean close left enough to know it by */
     assert_info(other, 1, 0, false);
@@ -248,9 +254,42 @@ static void test_learn_after_a_crash(Fixture *f, gconstpointer data)
     g_assert_true(g_file_set_contents(hwm, "", 0, NULL)); /* as a crash leaves it */
     fixture_start(f);
     NrdPartition *partition = nrd_topic_partition(f->topic, 1);
-    nrd_partition_learn(partition);
+    g_assert_cmpint(nrd_partition_learn(partition), ==, 0);
     assert_info(partition, 1, 0, true);
     assert_log(partition, "one\n");
+}
+
+/* A partition that nobody can look at now is not taken as empty: its topic is not removed. */
+static void test_remove_does_not_guess(Fixture *f, gconstpointer data)
+{
+    g_autofree char *hwm = g_strconcat(f->path, "/topics/t/p00001/hwm", NULL);
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "partitions=2\n", 13), ==, 0);
+    produce(nrd_topic_partition(f->topic, 1), "one");
+    fixture_stop(f);
+    g_assert_true(g_file_set_contents(hwm, "", 0, NULL)); /* as a crash leaves it */
+    fixture_start(f);
+    NrdPartition *partition = nrd_topic_partition(f->topic, 1);
+    atomic_store(&fail_open, EMFILE);
+    g_assert_cmpint(nrd_partition_learn(partition), ==, -EMFILE);
+    g_assert_false(nrd_partition_known(partition));
+    g_assert_cmpint(nrd_topic_remove(f->topic), ==, -EMFILE);
+    atomic_store(&fail_open, 0);
+    g_assert_false(nrd_topic_deleted(f->topic));
+    g_assert_cmpint(nrd_topic_remove(f->topic), ==, -ENOTEMPTY);
+    assert_log(partition, "one\n");
+}
+
+/* ... nor one whose topic has gone out of service. */
+static void test_remove_out_of_service(Fixture *f, gconstpointer data)
+{
+    g_autofree char *marker = g_strconcat(f->path, "/topics/t/incarnation", NULL);
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "partitions=2\n", 13), ==, 0);
+    produce(nrd_topic_partition(f->topic, 1), "one");
+    fixture_stop(f);
+    fixture_start(f);
+    g_assert_true(g_file_set_contents(marker, "rubbish", -1, NULL));
+    g_assert_cmpint(nrd_topic_remove(f->topic), ==, -EIO);
+    g_assert_false(nrd_topic_deleted(f->topic));
 }
 
 static void test_fault_until_tried_again(Fixture *f, gconstpointer data)
@@ -266,7 +305,7 @@ static void test_fault_until_tried_again(Fixture *f, gconstpointer data)
     g_assert_cmpint(g_mkdir(segment, 0700), ==, 0);
     fixture_start(f);
     NrdPartition *partition = nrd_topic_partition(f->topic, 1);
-    nrd_partition_learn(partition);
+    g_assert_cmpint(nrd_partition_learn(partition), ==, 0);
     g_assert_true(nrd_partition_known(partition));
     nrd_partition_info(partition, &info);
     g_assert_true(info.fault);
@@ -321,6 +360,7 @@ static void test_foreign_marker_under_an_open_log(Fixture *f, gconstpointer data
     assert_log(fresh, "new\n");
     take(f->partition, &got, 0);
     g_assert_cmpint(got.error, ==, -EIO);
+    g_assert_true(nrd_partition_readable(f->partition)); /* who polls learns it, too */
 }
 
 /* ... and found by the next open of another partition. */
@@ -334,6 +374,21 @@ static void test_foreign_marker_at_a_lazy_open(Fixture *f, gconstpointer data)
     produce(nrd_topic_partition(f->topic, 1), "new"); /* the fresh one */
     produce(nrd_topic_partition(f->topic, 0), "new too");
     assert_log(nrd_topic_partition(f->topic, 0), "new too\n");
+}
+
+/* What was set aside belongs to no record: the next walk reclaims it. */
+static void test_quarantine_is_swept(Fixture *f, gconstpointer data)
+{
+    g_autofree char *stale = g_strconcat(f->path, "/topics/t.stale-0123456789abcdef", NULL);
+    uint64_t reclaimed = nrd_counter_get(NRD_COUNTER_RECLAIMED);
+    produce(f->partition, "old");
+    write_marker(f, "0123456789abcdef");
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "linger_ms=7\n", 12), ==, 0);
+    for (int64_t end = nrd_clock_mono_ms() + LIMIT_MS;
+         nrd_counter_get(NRD_COUNTER_RECLAIMED) == reclaimed && nrd_clock_mono_ms() < end;)
+        g_usleep(5000);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_RECLAIMED), ==, reclaimed + 1);
+    g_assert_false(g_file_test(stale, G_FILE_TEST_EXISTS));
 }
 
 static void test_damaged_marker_takes_the_topic_out(Fixture *f, gconstpointer data)
@@ -359,9 +414,13 @@ int main(int argc, char **argv)
     ADD("closing-beside-traffic", test_closing_beside_traffic);
     ADD("start-opens-nothing", test_start_opens_nothing);
     ADD("learn-after-a-crash", test_learn_after_a_crash);
+    ADD("remove-does-not-guess", test_remove_does_not_guess);
+    ADD("remove-out-of-service", test_remove_out_of_service);
     ADD("fault-until-tried-again", test_fault_until_tried_again);
     ADD("foreign-marker-under-an-open-log", test_foreign_marker_under_an_open_log);
     ADD("foreign-marker-at-a-lazy-open", test_foreign_marker_at_a_lazy_open);
+    g_test_add("/life/quarantine-is-swept", Fixture, &walking, fixture_set_up, test_quarantine_is_swept,
+               fixture_tear_down);
     ADD("damaged-marker-takes-the-topic-out", test_damaged_marker_takes_the_topic_out);
     return g_test_run();
 }

@@ -9,6 +9,7 @@
 #include <glib/gstdio.h>
 #include <stdio.h>
 #include <string.h>
+#include <utime.h>
 
 #define LIMIT_MS 20000
 
@@ -240,6 +241,24 @@ static void test_leftovers_keep_it_open(Fixture *f, gconstpointer data)
     assert_log(f->partition, "");
 }
 
+/* Records stamped by a clock that was ten years ahead expire by the time of their files, also in a closed partition. */
+static void test_walk_over_future_stamps(Fixture *f, gconstpointer data)
+{
+    const int64_t ten_years_ms = (int64_t)3652 * 24 * 3600 * 1000;
+    configure(f, "retention_ms=60000\n");
+    nrd_clock_shift_wall_ms(ten_years_ms);
+    fill_segments(f, 2);
+    nrd_clock_shift_wall_ms(-ten_years_ms);
+    fixture_stop(f);
+    fixture_start(f);
+    nrd_partition_unpin(f->partition);
+    wait_until_closed(f);
+    g_assert_cmpuint(oldest(f->partition), ==, 0);
+    pass_time(61000);
+    g_assert_true(oldest_reaches(f->partition, 4));
+    g_assert_cmpint(nrd_partition_pin(f->partition), ==, 0);
+}
+
 /* Without the walk a log stays open while retention has something to delete in it. */
 static void test_no_walk_no_close(Fixture *f, gconstpointer data)
 {
@@ -281,6 +300,32 @@ static void test_clock_jumps_ahead(Fixture *f, gconstpointer data)
     nrd_clock_shift_wall_ms(-ten_years_ms);
 }
 
+/* ... also when the daemon starts with it, and starts again: a start is no reason to believe the clock. */
+static void test_clock_ahead_at_starts(Fixture *f, gconstpointer data)
+{
+    g_autofree char *lock = g_strconcat(f->path, "/lock", NULL);
+    const int64_t ten_years_s = (int64_t)3652 * 24 * 3600;
+    struct stat st;
+    configure(f, "retention_ms=60000\n");
+    fill_segments(f, 2);
+    fixture_stop(f);
+    g_assert_cmpint(g_stat(lock, &st), ==, 0);
+    struct utimbuf then = { st.st_mtime - ten_years_s, st.st_mtime - ten_years_s }; /* the records are of the future */
+    g_assert_cmpint(g_utime(lock, &then), ==, 0);
+    for (int i = 0; i < 3; i++) {
+        fixture_start(f);
+        pass_time(61000);
+        g_usleep(200 * 1000);
+        g_assert_cmpuint(oldest(f->partition), ==, 0);
+        g_assert_cmpint(g_stat(lock, &st), ==, 0);
+        g_assert_cmpint(st.st_mtime, <, then.modtime + 3600); /* what a crash would leave */
+        fixture_stop(f);
+    }
+    fixture_start(f);
+    pass_time(3600 * 1000);
+    g_assert_true(oldest_reaches(f->partition, 4));
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -291,8 +336,10 @@ int main(int argc, char **argv)
     ADD("failing-unlink", sweeps, test_failing_unlink);
     ADD("walk", walks, test_walk);
     ADD("walk-fails", walks, test_walk_fails);
+    ADD("walk-over-future-stamps", walks, test_walk_over_future_stamps);
     ADD("leftovers-keep-it-open", walks, test_leftovers_keep_it_open);
     ADD("no-walk-no-close", no_walks, test_no_walk_no_close);
     ADD("clock-jumps-ahead", sweeps, test_clock_jumps_ahead);
+    ADD("clock-ahead-at-starts", sweeps, test_clock_ahead_at_starts);
     return g_test_run();
 }

@@ -389,7 +389,7 @@ static void test_hwm_values(void)
     static const struct {
         uint64_t value;
         uint64_t hwm;
-    } cases[] = { { 6, 6 }, { 4, 4 }, { 3, 3 }, { 0, 0 }, { 7, 6 }, { 1ull << 62, 6 }, { UINT64_MAX, 6 } };
+    } cases[] = { { 6, 6 }, { 4, 4 }, { 3, 3 }, { 0, 0 }, { 1ull << 62, 6 }, { UINT64_MAX, 6 } };
     size_t ends[3];
     GByteArray *bytes = three_frames(ends);
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
@@ -421,6 +421,20 @@ static void test_hwm_values(void)
     g_byte_array_unref(bytes);
 }
 
+/* [4, 6) is a gap, and offset 6 was committed after it. */
+static void expect_gap_then_r6(Fixture *f)
+{
+    uint64_t next;
+    for (int i = 0; i < 3; i++) {
+        fixture_open(f);
+        g_assert_cmpuint(nrd_log_hwm(f->log), ==, 7);
+        g_assert_cmpint(fixture_read(f, 5, NULL, &next), ==, -EBADMSG);
+        g_assert_cmpuint(next, ==, 6);
+        fixture_expect(f, 6, "r6");
+        fixture_crash(f);
+    }
+}
+
 /* Committed records at the end have rotted: not a torn tail. Their offsets are never used again. */
 static void test_rotten_tail(void)
 {
@@ -428,7 +442,6 @@ static void test_rotten_tail(void)
     GByteArray *bytes = three_frames(ends);
     for (size_t at = ends[1]; at < ends[2]; at++) {
         Fixture f;
-        uint64_t next;
         fixture_set_up(&f);
         fixture_put(&f, SEGMENT_0, bytes->data, bytes->len);
         put_hwm(&f, 6);
@@ -438,16 +451,47 @@ static void test_rotten_tail(void)
         g_assert_cmpuint(fixture_commit(&f, "r6"), ==, 6);
         g_assert_true(fixture_exists(&f, "00000000000000000006.log"));
         fixture_crash(&f);
-        for (int i = 0; i < 3; i++) {
-            fixture_open(&f);
-            g_assert_cmpuint(nrd_log_hwm(f.log), ==, 7);
-            g_assert_cmpint(fixture_read(&f, 5, NULL, &next), ==, -EBADMSG);
-            g_assert_cmpuint(next, ==, 6);
-            fixture_expect(&f, 6, "r6");
-            fixture_crash(&f);
-        }
+        expect_gap_then_r6(&f);
         fixture_tear_down(&f);
     }
+    g_byte_array_unref(bytes);
+}
+
+/* The same, and all that is left of them is zeros: their offsets are not used again either. */
+static void test_zeroed_tail(void)
+{
+    size_t ends[3];
+    GByteArray *bytes = three_frames(ends);
+    for (size_t from = ends[1]; from < ends[2]; from++) {
+        Fixture f;
+        fixture_set_up(&f);
+        memset(bytes->data + from, 0, bytes->len - from);
+        fixture_put(&f, SEGMENT_0, bytes->data, bytes->len);
+        put_hwm(&f, 6);
+        expect_thrice(&f, 6, 6, 4, 6);
+        fixture_open(&f);
+        g_assert_cmpuint(fixture_commit(&f, "r6"), ==, 6);
+        fixture_crash(&f);
+        expect_gap_then_r6(&f);
+        fixture_tear_down(&f);
+        g_byte_array_unref(bytes);
+        bytes = three_frames(ends);
+    }
+    g_byte_array_unref(bytes);
+}
+
+/* A boundary above whole records: believed as far as there are bytes that can have been records. */
+static void test_hwm_above_records(void)
+{
+    size_t ends[3];
+    GByteArray *bytes = three_frames(ends);
+    bool zeros = g_getenv("NRD_TEST_ZEROS") != NULL;
+    Fixture f;
+    fixture_set_up(&f);
+    fixture_put(&f, SEGMENT_0, bytes->data, bytes->len);
+    put_hwm(&f, 7);
+    expect_thrice(&f, zeros ? 7 : 6, zeros ? 7 : 6, 6, zeros ? 7 : 6);
+    fixture_tear_down(&f);
     g_byte_array_unref(bytes);
 }
 
@@ -698,6 +742,8 @@ int main(int argc, char **argv)
     g_test_add_func("/log/recovery/flood", test_flood_of_headers);
     g_test_add_func("/log/recovery/hwm", test_hwm_values);
     g_test_add_func("/log/recovery/rotten-tail", test_rotten_tail);
+    g_test_add_func("/log/recovery/zeroed-tail", test_zeroed_tail);
+    g_test_add_func("/log/recovery/hwm-above-records", test_hwm_above_records);
     g_test_add_func("/log/recovery/garbage-hwm", test_garbage_hwm_torn_tail);
     g_test_add_func("/log/recovery/hidden-tail", test_failed_commit_above_hidden_tail);
     g_test_add_func("/log/recovery/newest", test_empty_newest);
