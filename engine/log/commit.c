@@ -327,8 +327,7 @@ int nrd_log_commit(NrdLog *log, NrdRecordBatch *const *batches, size_t n_batches
         return r;
     for (size_t i = 0; i < n_batches; i++)
         n_records += batches[i]->n_records;
-    uint64_t offset = nrd_load(&log->next_offset);
-    if (n_records >= INT64_MAX - offset)
+    if (n_records >= INT64_MAX - MAX(nrd_load(&log->next_offset), log->skip_to))
         return -EFBIG; /* offsets end at 2^63-1 */
     g_mutex_lock(&log->lock);
     settings = log->settings;
@@ -339,6 +338,7 @@ int nrd_log_commit(NrdLog *log, NrdRecordBatch *const *batches, size_t n_batches
     }
     if (r < 0)
         return r;
+    uint64_t offset = nrd_load(&log->next_offset) - n_records;
     for (size_t i = 0; i < n_batches; i++) {
         ret_first[i] = offset;
         offset += batches[i]->n_records;

@@ -67,7 +67,8 @@ int nrd_log_open(const NrdLogOptions *options, NrdLog **ret_log)
 static int write_hwm(NrdLog *log)
 {
     NrdHwm hwm;
-    uint64_t value = nrd_load(&log->hwm);
+    /* What was lost above the boundary is remembered until a commit has passed it. */
+    uint64_t value = MAX(nrd_load(&log->hwm), log->skip_to);
 
     if (log->home.read_only || nrd_log_is_poisoned(log))
         return 0; /* poisoned: the file is empty, or from before; the next open looks at the disk */
@@ -203,7 +204,7 @@ void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats)
     g_mutex_lock(&log->lock);
     stats.oldest_offset = nrd_load(&log->oldest);
     stats.hwm = nrd_load(&log->hwm);
-    stats.next_offset = nrd_load(&log->next_offset);
+    stats.next_offset = MAX(nrd_load(&log->next_offset), log->skip_to); /* set once, at open */
     stats.last_commit_ms = __atomic_load_n(&log->newest_ms, __ATOMIC_ACQUIRE);
     stats.poison_errno = log->poison_errno;
     stats.n_segments = log->list->n;

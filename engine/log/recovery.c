@@ -8,7 +8,9 @@
  *   8 bytes       tail < H, and the  those bytes were committed and have rotted: not cut; [tail, H) is a gap for good,
  *                 bytes behind can   and the next write goes to a new segment
  *                 explain H
- *   8 bytes       tail < H, else     H = tail (the seed's min(file, tail)); a torn tail is cut
+ *   8 bytes       tail < H, else     H = tail (the seed's min(file, tail)); a torn tail is cut. The offsets up to the
+ *                                    file's were given out all the same: the next record gets that one, in a segment
+ *                                    of its own, unless so many cannot have been lost (then the file is rubbish)
  *   otherwise     any                H = tail, looked up on the disk and not in the page cache; a torn tail is cut
  *
  * Zeros behind the last frame were written ahead of it (zero_ahead.h) and are cut in silence; but with a clean H above
@@ -110,10 +112,19 @@ int nrd_log_adopt_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
     return 0;
 }
 
-/* A clean hwm tells more than the records do: somebody cut or lost the file's end. The records are gone whatever we do;
- * it must not pass in silence (seed: min(file, tail)). */
-static void report_lost(NrdLog *log, uint64_t tail, uint64_t committed)
+/* As many as fit into a segment, in the smallest records. */
+static bool can_be_lost(const NrdLog *log, uint64_t n_records)
 {
+    return n_records <= MAX(log->settings.segment_bytes, (uint64_t)64 * NRD_MIB) / NRD_RECORD_MIN_BYTES;
+}
+
+/* A clean hwm tells more than the records do: somebody cut or lost the file's end, or the disk lied about a sync. The
+ * records are gone whatever we do (seed: min(file, tail)); it must not pass in silence, and their offsets are not given
+ * out again: somebody may remember what they stood for. */
+static void note_lost(NrdLog *log, uint64_t tail, uint64_t committed)
+{
+    if (can_be_lost(log, committed - tail))
+        log->skip_to = committed;
     nrd_counter_add(NRD_COUNTER_CORRUPT_FRAMES, 1);
     nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, (int64_t)tail),
              "%s/hwm says that offsets below %" PRIu64 " were committed, but the records end at %" PRIu64
@@ -157,7 +168,7 @@ static int settle_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
         log->roll_needed = true;
     }
     if (file->clean && file->value > hwm)
-        report_lost(log, hwm, file->value);
+        note_lost(log, hwm, file->value);
     if (tail->torn && !rotten) {
         if (!tail->only_zeros)
             report_torn(log, active, &index->end, size_bytes);
@@ -242,7 +253,7 @@ int nrd_log_recover(NrdLog *log)
         }
         nrd_store(&log->oldest, nrd_segment_base(segments->pdata[0]));
     } else if (r == 0 && file.clean && file.value > 0) {
-        report_lost(log, 0, file.value);
+        note_lost(log, 0, file.value);
     }
     if (r == 0) {
         nrd_segment_list_unref(log->list);

@@ -105,10 +105,28 @@ static bool is_done(NrdSegment *active, const NrdLogSettings *settings)
             nrd_is_older(nrd_segment_first_ms(active), nrd_clock_wall_ms(), settings->roll_age_ms));
 }
 
+/* Passes over offsets that were given out once: a gap at the end of the active segment, which is over with that. What
+ * follows begins a new one, so that every frame stands at the offset that is expected of it. */
+static void skip_lost(NrdLog *log, NrdSegment *active)
+{
+    if (log->skip_to <= nrd_load(&log->next_offset))
+        return;
+    g_mutex_lock(&log->lock);
+    if (active != NULL)
+        nrd_segment_add_gap(active, log->skip_to);
+    nrd_store(&log->next_offset, log->skip_to);
+    nrd_store(&log->hwm, log->skip_to);
+    if (active == NULL)
+        nrd_store(&log->oldest, log->skip_to);
+    g_mutex_unlock(&log->lock);
+    log->roll_needed = active != NULL;
+}
+
 int nrd_log_prepare_active(NrdLog *log)
 {
     NrdSegment *active = nrd_log_active(log);
 
+    skip_lost(log, active);
     if (active == NULL)
         return start_segment(log, NULL);
     if (nrd_load(&log->hwm) != nrd_load(&log->next_offset))
