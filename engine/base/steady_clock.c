@@ -5,14 +5,16 @@ void nrd_steady_clock_start(NrdSteadyClock *clock, int64_t wall_ms, int64_t mono
 {
     /* Time that passed while nothing ran cannot be told from a step: it is believed an hour later, which only delays. */
     bool believed = last_known_ms == 0 || wall_ms - last_known_ms <= NRD_STEADY_STEP_MS;
-    *clock = (NrdSteadyClock){ .base_ms = (believed ? wall_ms : last_known_ms) - mono_ms };
+    int64_t base_ms = (believed ? wall_ms : last_known_ms) - mono_ms;
+    *clock = (NrdSteadyClock){ .base_ms = base_ms, .highest_ms = base_ms };
 }
 
 int64_t nrd_steady_clock_now(NrdSteadyClock *clock, int64_t wall_ms, int64_t mono_ms, bool *ret_stepped)
 {
     int64_t believed_ms = clock->base_ms + mono_ms;
+    bool ahead = wall_ms - mono_ms - clock->highest_ms > NRD_STEADY_STEP_MS; /* also of where it had been already */
     *ret_stepped = false;
-    if (wall_ms - believed_ms > NRD_STEADY_STEP_MS) {
+    if (ahead && wall_ms - believed_ms > NRD_STEADY_STEP_MS) {
         if (clock->doubted_ms == 0) {
             clock->doubted_ms = mono_ms;
             *ret_stepped = true;
@@ -21,6 +23,8 @@ int64_t nrd_steady_clock_now(NrdSteadyClock *clock, int64_t wall_ms, int64_t mon
             return believed_ms;
     }
     clock->base_ms = wall_ms - mono_ms;
+    if (clock->base_ms > clock->highest_ms)
+        clock->highest_ms = clock->base_ms;
     clock->doubted_ms = 0;
     return wall_ms;
 }

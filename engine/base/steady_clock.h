@@ -12,6 +12,7 @@
 
 typedef struct NrdSteadyClock {
     int64_t base_ms;    /* wall time at monotonic 0, as believed */
+    int64_t highest_ms; /* the highest base_ms that was believed: back to it is no step forward */
     int64_t doubted_ms; /* monotonic time at which the step was seen first; 0: none is doubted */
 } NrdSteadyClock;
 

@@ -86,23 +86,36 @@ int nrd_log_trim(NrdLog *log, uint64_t offset, uint64_t *ret_n_detached)
     return 0;
 }
 
-static bool is_too_old(NrdSegment *segment, const NrdRetention *retention)
+/* When segment i was written last. Where its own times lie in the future, because the clock was wrong, those of the ones
+ * that follow are a bound: it was written before them. */
+static int64_t written_ms(const NrdSegmentList *list, guint i, int64_t now_ms)
 {
-    return retention->max_age_ms > 0 && nrd_is_older(nrd_segment_last_write_ms(segment, retention->now_ms),
-                                                     retention->now_ms, retention->max_age_ms);
+    int64_t own_ms = nrd_segment_last_write_ms(list->items[i], now_ms);
+    int64_t ms = own_ms;
+    while (ms > now_ms && ++i < list->n)
+        ms = nrd_segment_last_write_ms(list->items[i], now_ms);
+    return ms <= now_ms ? ms : own_ms;
+}
+
+static bool is_too_old(const NrdSegmentList *list, guint i, const NrdRetention *retention)
+{
+    return retention->max_age_ms > 0 &&
+           nrd_is_older(written_ms(list, i, retention->now_ms), retention->now_ms, retention->max_age_ms);
 }
 
 /* Whether every record of the active segment is too old, and none is waiting for a commit to expose it. */
-static bool active_is_too_old(NrdLog *log, NrdSegment *active, const NrdRetention *retention)
+static bool active_is_too_old(NrdLog *log, const NrdSegmentList *list, const NrdRetention *retention)
 {
+    NrdSegment *active = nrd_segment_list_last(list);
+
     return nrd_segment_end(active).offset > nrd_segment_base(active) &&
-           nrd_load(&log->hwm) == nrd_load(&log->next_offset) && is_too_old(active, retention);
+           nrd_load(&log->hwm) == nrd_load(&log->next_offset) && is_too_old(list, list->n - 1, retention);
 }
 
 static guint count_too_old(const NrdSegmentList *list, const NrdRetention *retention)
 {
     guint n = 0;
-    while (n + 1 < list->n && is_too_old(list->items[n], retention))
+    while (n + 1 < list->n && is_too_old(list, n, retention))
         n++;
     return n;
 }
@@ -144,9 +157,9 @@ bool nrd_log_has_expired(NrdLog *log, const NrdRetention *retention)
     NrdSegmentList *list = nrd_log_segments(log);
     bool expired = is_too_large(log, retention);
     if (!expired && list->n > 1)
-        expired = is_too_old(list->items[0], retention);
+        expired = is_too_old(list, 0, retention);
     else if (!expired && list->n == 1)
-        expired = !nrd_log_is_poisoned(log) && active_is_too_old(log, list->items[0], retention);
+        expired = !nrd_log_is_poisoned(log) && active_is_too_old(log, list, retention);
     nrd_segment_list_unref(list);
     return expired;
 }
@@ -158,7 +171,7 @@ int64_t nrd_log_next_expiry_ms(NrdLog *log, const NrdRetention *retention)
     if (retention->max_age_ms == 0)
         return INT64_MAX;
     NrdSegmentList *list = nrd_log_segments(log);
-    int64_t last_ms = list->n > 0 ? nrd_segment_last_write_ms(list->items[0], retention->now_ms) : 0;
+    int64_t last_ms = list->n > 0 ? written_ms(list, 0, retention->now_ms) : 0;
     nrd_segment_list_unref(list);
     /* With no record yet, and with one of the future, what is written from now on expires first. */
     if (last_ms <= 0 || last_ms > retention->now_ms)
@@ -182,7 +195,7 @@ int nrd_log_expire(NrdLog *log, const NrdRetention *retention, uint64_t *ret_n_d
     if (r < 0)
         return r;
     NrdSegment *active = nrd_log_active(log);
-    if (active != NULL && !nrd_log_is_poisoned(log) && active_is_too_old(log, active, retention))
+    if (active != NULL && !nrd_log_is_poisoned(log) && active_is_too_old(log, log->list, retention))
         r = nrd_log_roll(log); /* a failure was logged, and leaves the sealed ones to go */
     guint n_old = count_too_old(log->list, retention);
     if (n_old > 0)

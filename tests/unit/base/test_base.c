@@ -139,9 +139,14 @@ static void test_steady_clock(void)
                     10 * year + 1002 * hour + 20);
     /* backwards is followed at once: it only keeps things longer */
     g_assert_cmpint(nrd_steady_clock_now(&clock, 5, 26 + 2 * hour, &stepped), ==, 5);
+    /* and so is the way back to where it was */
+    g_assert_cmpint(nrd_steady_clock_now(&clock, 10 * year + 1002 * hour + 21, 26 + 2 * hour, &stepped), ==,
+                    10 * year + 1002 * hour + 21);
+    g_assert_false(stepped);
     /* drift is followed */
-    g_assert_cmpint(nrd_steady_clock_now(&clock, 5 + NRD_STEADY_STEP_MS, 26 + 2 * hour, &stepped), ==,
-                    5 + NRD_STEADY_STEP_MS);
+    g_assert_cmpint(nrd_steady_clock_now(&clock, 10 * year + 1002 * hour + NRD_STEADY_STEP_MS, 26 + 2 * hour, &stepped),
+                    ==, 10 * year + 1002 * hour + NRD_STEADY_STEP_MS);
+    g_assert_false(stepped);
     /* a run that begins long after the last one ended doubts its clock for an hour */
     nrd_steady_clock_start(&clock, 10 * year, 100, year);
     g_assert_cmpint(nrd_steady_clock_now(&clock, 10 * year + 1, 101, &stepped), ==, year + 1);

@@ -187,6 +187,25 @@ static void set_mtime(Fixture *f, const char *name, int64_t ms)
 }
 
 /* Commit times ten years ahead, of a clock that was wrong: the file's own time counts. */
+/* In the process that saw the wrong clock: what was written after it went back tells how old the others are at least. */
+static void test_future_bounded(void)
+{
+    Fixture f;
+    fixture_set_up(&f);
+    nrd_clock_shift_wall_ms(10 * YEAR_MS);
+    fixture_open(&f);
+    fixture_commit_numbers(&f, 0, 1);
+    g_assert_cmpint(nrd_log_roll(f.log), ==, 0);
+    nrd_clock_shift_wall_ms(-10 * YEAR_MS);
+    fixture_commit_numbers(&f, 1, 1);
+    g_assert_cmpint(nrd_log_roll(f.log), ==, 0);
+    g_assert_cmpuint(expire(&f, by_age(DAY_MS)), ==, 0);
+    nrd_clock_shift_wall_ms(2 * DAY_MS);
+    g_assert_cmpuint(expire(&f, by_age(DAY_MS)), ==, 2);
+    nrd_clock_shift_wall_ms(-2 * DAY_MS);
+    fixture_tear_down(&f);
+}
+
 static void test_future_stamps(void)
 {
     Fixture f;
@@ -483,6 +502,7 @@ int main(int argc, char **argv)
     g_test_add_func("/log/retention/active-roll-fails", test_active_roll_fails);
     g_test_add_func("/log/retention/active-stays", test_active_stays);
     g_test_add_func("/log/retention/future", test_future_stamps);
+    g_test_add_func("/log/retention/future-bounded", test_future_bounded);
     g_test_add_func("/log/retention/unreadable", test_unreadable);
     g_test_add_func("/log/retention/clock-back", test_clock_back);
     g_test_add_func("/log/retention/commit-between", test_commit_between_unlinks);
