@@ -5,15 +5,16 @@
  *   8     4     version: 1
  *   12    4     number of parts outstanding
  *   16    8     top
- *   24    4     number of moves
- *   28    4     zero
- *   32    12 each  parts outstanding, ascending: sequence (8), partition (4); sequences below top
- *         24 each  moves, ascending: sequence (8), partition (4), partition it goes to (4), offset expected there (8)
+ *   24    8     trust
+ *   32    24 each  parts outstanding, ascending by the first two; sequences below top:
+ *                    sequence (8), partition by its entry (4), partition where it is to be committed (4),
+ *                    the offset that it will get there (8), 2^64 - 1: not known
  *         4     CRC-32C of everything before
  *
  * Every part of an entry below top is committed (or its topic is gone), but for those that are outstanding; from top on
- * all are outstanding. So the set is as long as what is unfinished, however far the rest has got ahead of it. A move says
- * that a part may have been committed to a sibling: it is written before that commit.
+ * all are outstanding. So the set is as long as what is unfinished, however far the rest has got ahead of it. Where a
+ * part that is listed will be is said here; where one that is not, its entry says, unless the entry is below trust: then
+ * nobody knows. A part that goes to a sibling is written down before it is committed there.
  *
  * The file is replaced as a whole (temporary file, sync, rename, sync of the folder): after a crash it is the old one or
  * the new one, and both tell only what was true when they were written. It is never written ahead of the commits that it
@@ -28,34 +29,30 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define NRD_CHECKPOINT_MAX_PARTS (1024 * 1024)
+#define NRD_CHECKPOINT_MAX_PARTS (512 * 1024)
 
 typedef struct NrdCheckpointPart {
     uint64_t sequence;
     uint32_t partition;
-} NrdCheckpointPart;
-
-typedef struct NrdCheckpointMove {
-    NrdCheckpointPart part;
-    uint32_t to;
+    uint32_t to;       /* `partition`, or a sibling */
     uint64_t expected; /* or NRD_ENTRY_OFFSET_UNKNOWN */
-} NrdCheckpointMove;
+} NrdCheckpointPart;
 
 typedef struct NrdCheckpoint {
     uint64_t top;
+    uint64_t trust;
     GArray *parts; /* of NrdCheckpointPart */
-    GArray *moves; /* of NrdCheckpointMove */
 } NrdCheckpoint;
 
 void nrd_checkpoint_init(NrdCheckpoint *checkpoint);
 void nrd_checkpoint_clear(NrdCheckpoint *checkpoint);
 void nrd_checkpoint_sort(NrdCheckpoint *checkpoint);
 
-/* Whether the part is unfinished; and where it was moved to, or NULL. The checkpoint is sorted. */
-bool nrd_checkpoint_outstanding(const NrdCheckpoint *checkpoint, uint64_t sequence, uint32_t partition);
-const NrdCheckpointMove *nrd_checkpoint_move(const NrdCheckpoint *checkpoint, uint64_t sequence, uint32_t partition);
+/* Whether the part is unfinished; *ret_part is what is written of it, or NULL. The checkpoint is sorted. */
+bool nrd_checkpoint_outstanding(const NrdCheckpoint *checkpoint, uint64_t sequence, uint32_t partition,
+                                const NrdCheckpointPart **ret_part);
 
-/* The file's bytes (g_byte_array_unref). The checkpoint is sorted and has at most NRD_CHECKPOINT_MAX_PARTS of each. */
+/* The file's bytes (g_byte_array_unref). The checkpoint is sorted and has at most NRD_CHECKPOINT_MAX_PARTS. */
 GByteArray *nrd_checkpoint_encode(const NrdCheckpoint *checkpoint);
 
 /* -EBADMSG; *checkpoint, initialized by the caller, is untouched then. */

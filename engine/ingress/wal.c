@@ -22,6 +22,7 @@ static void wal_free(NrdWal *wal)
     nrd_io_close(&wal->active_fd);
     nrd_wal_segment_unref(wal->active);
     g_ptr_array_unref(wal->segments);
+    pthread_cond_destroy(&wal->idle);
     pthread_mutex_destroy(&wal->lock);
     g_free(wal);
 }
@@ -36,6 +37,7 @@ int nrd_wal_open(const NrdWalOptions *options, NrdWalFoundFn found, void *found_
     wal->next_number = 1;
     wal->segments = g_ptr_array_new_with_free_func(unref_segment);
     pthread_mutex_init(&wal->lock, NULL);
+    pthread_cond_init(&wal->idle, NULL);
     int rc = nrd_wal_recover(wal, found, found_data);
     if (rc < 0) {
         wal_free(wal);
@@ -49,7 +51,10 @@ void nrd_wal_close(NrdWal *wal, uint64_t min_durable)
 {
     if (!wal)
         return;
-    g_assert(!wal->writing && !wal->head);
+    pthread_mutex_lock(&wal->lock); /* who wrote last may still be on the way out */
+    while (wal->writing || wal->head || wal->n_handing > 0)
+        pthread_cond_wait(&wal->idle, &wal->lock);
+    pthread_mutex_unlock(&wal->lock);
     nrd_io_close(&wal->active_fd);
     g_clear_pointer(&wal->active, nrd_wal_segment_unref);
     nrd_wal_sweep(wal, min_durable);
@@ -264,15 +269,26 @@ static void answer(Round *round, int error)
     }
 }
 
+/* What waits is for somebody else. */
+static void hand_over_and_unlock(NrdWal *wal)
+{
+    wal->writing = false;
+    wal->n_handing++;
+    pthread_mutex_unlock(&wal->lock);
+    wal->options.hand_over(wal->options.user_data);
+    pthread_mutex_lock(&wal->lock);
+    wal->n_handing--;
+    pthread_cond_broadcast(&wal->idle);
+    pthread_mutex_unlock(&wal->lock);
+}
+
 /* The caller has the role. Lock held, and released. */
 static void write_and_unlock(NrdWal *wal)
 {
     for (unsigned n = 0; wal->head; n++) {
         Round round;
         if (n >= ROUNDS_OF_A_WRITER && wal->options.hand_over) {
-            wal->writing = false;
-            pthread_mutex_unlock(&wal->lock);
-            wal->options.hand_over(wal->options.user_data);
+            hand_over_and_unlock(wal);
             return;
         }
         take_round_locked(wal, &round);
@@ -281,6 +297,7 @@ static void write_and_unlock(NrdWal *wal)
         pthread_mutex_lock(&wal->lock);
     }
     wal->writing = false;
+    pthread_cond_broadcast(&wal->idle);
     pthread_mutex_unlock(&wal->lock);
 }
 

@@ -9,9 +9,11 @@
 struct NrdWal {
     NrdWalOptions options;
     pthread_mutex_t lock;
+    pthread_cond_t idle; /* with lock: nobody writes */
     /* guarded by lock */
     NrdWalAppend *head, **tail; /* who waits for the next round */
     bool writing;               /* somebody has the writer's role */
+    unsigned n_handing;         /* who has just given it up */
     GPtrArray *segments;        /* of NrdWalSegment*, in order, the active one too */
     uint64_t next_sequence;
     bool unlink_told;

@@ -9,30 +9,39 @@
 
 static void fill(NrdCheckpoint *c)
 {
-    NrdCheckpointPart parts[] = { { 9, 1 }, { 7, 3 }, { 7, 0 } };
-    NrdCheckpointMove move = { { 9, 1 }, 2, 55 };
+    NrdCheckpointPart parts[] = { { 9, 1, 2, 55 }, { 7, 3, 3, UINT64_MAX }, { 7, 0, 0, 8 } };
     nrd_checkpoint_init(c);
     c->top = 12;
     g_array_append_vals(c->parts, parts, 3);
-    g_array_append_val(c->moves, move);
+    c->trust = 5;
     nrd_checkpoint_sort(c);
+}
+
+static const NrdCheckpointPart *outstanding(const NrdCheckpoint *c, uint64_t sequence, uint32_t partition, bool *ret)
+{
+    const NrdCheckpointPart *part;
+    *ret = nrd_checkpoint_outstanding(c, sequence, partition, &part);
+    return part;
 }
 
 static void assert_filled(const NrdCheckpoint *c)
 {
+    bool is;
     g_assert_cmpuint(c->top, ==, 12);
-    g_assert_true(nrd_checkpoint_outstanding(c, 7, 0));
-    g_assert_true(nrd_checkpoint_outstanding(c, 7, 3));
-    g_assert_false(nrd_checkpoint_outstanding(c, 7, 1));
-    g_assert_false(nrd_checkpoint_outstanding(c, 8, 0));
-    g_assert_true(nrd_checkpoint_outstanding(c, 9, 1));
-    g_assert_false(nrd_checkpoint_outstanding(c, 11, 0));
-    g_assert_true(nrd_checkpoint_outstanding(c, 12, 0));
-    g_assert_null(nrd_checkpoint_move(c, 7, 3));
-    const NrdCheckpointMove *move = nrd_checkpoint_move(c, 9, 1);
-    g_assert_nonnull(move);
-    g_assert_cmpuint(move->to, ==, 2);
-    g_assert_cmpuint(move->expected, ==, 55);
+    g_assert_cmpuint(c->trust, ==, 5);
+    g_assert_cmpuint(outstanding(c, 7, 0, &is)->expected, ==, 8);
+    g_assert_cmpuint(outstanding(c, 7, 3, &is)->expected, ==, UINT64_MAX);
+    g_assert_true(is);
+    g_assert_null(outstanding(c, 7, 1, &is));
+    g_assert_false(is);
+    g_assert_null(outstanding(c, 8, 0, &is));
+    g_assert_false(is);
+    g_assert_cmpuint(outstanding(c, 9, 1, &is)->to, ==, 2);
+    g_assert_true(is);
+    g_assert_null(outstanding(c, 11, 0, &is));
+    g_assert_false(is);
+    g_assert_null(outstanding(c, 12, 0, &is));
+    g_assert_true(is);
 }
 
 static void test_round_trip(void)
