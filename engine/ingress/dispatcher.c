@@ -55,6 +55,7 @@ static void batch_take_locked(NrdDispatcher *d, NrdLane *lane, Batch *batch)
     batch->parts = g_ptr_array_new();
     batch->entries = g_ptr_array_new_with_free_func(g_free);
     batch->slices = g_array_new(FALSE, FALSE, sizeof(NrdIngressSlice));
+    nrd_lane_name(d, lane);
     while (lane->parts.head) {
         NrdPart *part = lane->parts.head->data;
         if (!fits(batch, part, n_bytes, n_records))

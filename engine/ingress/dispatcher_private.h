@@ -78,6 +78,9 @@ static inline uint32_t nrd_lane_n_parts(const NrdLane *lane)
     return lane->parts.length + lane->n_running;
 }
 
+/* Before a worker takes parts of it: finds out again what offsets they will get, if that was lost. */
+void nrd_lane_name(NrdDispatcher *d, NrdLane *lane);
+
 /* All parts of the lane that may move now go to the lane of partition `to`; whether any did. */
 bool nrd_lane_move(NrdDispatcher *d, NrdLane *lane, uint32_t to, int64_t now_ms);
 

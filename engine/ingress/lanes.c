@@ -82,6 +82,20 @@ static NrdIngressTarget target_of(const NrdLane *lane)
     return (NrdIngressTarget){ lane->topic, lane->id, lane->partition };
 }
 
+/* Unfinished ones, or with to_verify those that a replay has to look up. */
+static bool has_parts(NrdLane *lane, bool to_verify)
+{
+    if (!to_verify)
+        return nrd_lane_n_parts(lane) > 0 || lane->n_stamped > 0;
+    if (lane->verifying)
+        return true;
+    for (GList *l = lane->parts.head; l; l = l->next) {
+        if (((NrdPart *)l->data)->verify)
+            return true;
+    }
+    return false;
+}
+
 /* ---- offsets to come ---- */
 
 /* With nothing on its way and nobody else committing, the log itself tells what comes next. */
@@ -107,6 +121,24 @@ static uint64_t take_expected(NrdDispatcher *d, NrdLane *lane, uint32_t n_record
     uint64_t expected = lane->expected;
     lane->expected += n_records;
     return expected;
+}
+
+/* Nothing of the lane runs. What has lost its name, or never had one, gets one again: parts that a replay has to look up
+ * keep theirs. */
+void nrd_lane_name(NrdDispatcher *d, NrdLane *lane)
+{
+    NrdIngressTarget target = target_of(lane);
+    const NrdIngressOps *ops = &d->options.ops;
+    uint64_t next;
+    if (lane->exact || lane->n_claims > 0 || has_parts(lane, true) || !ops->next_offset(ops->user_data, &target, &next))
+        return;
+    for (GList *l = lane->parts.head; l; l = l->next) {
+        NrdPart *part = l->data;
+        part->expected = next;
+        next += part->n_records;
+    }
+    lane->expected = next;
+    lane->exact = lane->n_stamped == 0;
 }
 
 uint64_t nrd_dispatcher_stamp(NrdDispatcher *d, const NrdIngressTarget *target, uint32_t n_records)
@@ -335,19 +367,6 @@ void nrd_dispatcher_set_top(NrdDispatcher *d, uint64_t top, uint64_t trust)
 }
 
 /* ---- claims ---- */
-
-static bool has_parts(NrdLane *lane, bool to_verify)
-{
-    if (!to_verify)
-        return nrd_lane_n_parts(lane) > 0 || lane->n_stamped > 0;
-    if (lane->verifying)
-        return true;
-    for (GList *l = lane->parts.head; l; l = l->next) {
-        if (((NrdPart *)l->data)->verify)
-            return true;
-    }
-    return false;
-}
 
 /* Waits until the lane has none of these. Lock held; false: it took too long. */
 static bool wait_for_parts(NrdDispatcher *d, NrdLane *lane, bool to_verify)

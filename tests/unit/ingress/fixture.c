@@ -71,7 +71,7 @@ static int faulty_ftruncate(int fd, int64_t size)
 
 static int faulty_unlink(int dirfd, const char *name, bool is_dir)
 {
-    return fires(FAULT_UNLINK) ? error_of() : nrd_io_real.unlink(dirfd, name, is_dir);
+    return g_str_has_suffix(name, ".wal") && fires(FAULT_UNLINK) ? error_of() : nrd_io_real.unlink(dirfd, name, is_dir);
 }
 
 static int faulty_rename(int from_dirfd, const char *from, int to_dirfd, const char *to, bool replace)
