@@ -33,6 +33,7 @@ static NrdEngine *engine_new(const NrdEngineOptions *options)
 
 static void engine_free(NrdEngine *engine)
 {
+    nrd_lingers_free(engine->lingers);
     g_hash_table_unref(engine->topics); /* the last of each topic: partitions clear their timers */
     nrd_timers_free(engine->timers);
     nrd_metastore_free(engine->meta);
@@ -93,6 +94,7 @@ int nrd_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, cha
     }
     int64_t last_known_ms = nrd_data_dir_last_used_ms(engine->data_dir);
     engine->timers = nrd_timers_new();
+    engine->lingers = nrd_lingers_new(engine->timers);
     g_autoptr(GPtrArray) names = nrd_metastore_names(engine->meta);
     for (guint i = 0; i < names->len; i++)
         load_topic(engine, names->pdata[i]);
@@ -100,6 +102,7 @@ int nrd_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, cha
     if (!options->read_only)
         sweep(engine);
     engine->housekeeping = nrd_housekeeping_new(engine, last_known_ms);
+    nrd_dispatch_open(engine);
     *ret_engine = engine;
     return 0;
 }
@@ -128,6 +131,7 @@ void nrd_engine_stop(NrdEngine *engine)
 int nrd_engine_close(NrdEngine *engine)
 {
     int first_error = 0;
+    nrd_dispatch_close(engine);                                    /* while partitions can still be opened */
     nrd_housekeeping_free(g_steal_pointer(&engine->housekeeping)); /* before what the loops walk through */
     GPtrArray *topics = nrd_engine_topics(engine);
     for (guint i = 0; i < topics->len; i++) {

@@ -2,6 +2,7 @@
 #include "engine/engine_private.h"
 
 #include "engine/base/clock.h"
+#include "engine/ingress/ingress.h"
 #include "engine/io/io.h"
 #include "engine/meta/incarnation.h"
 
@@ -28,6 +29,7 @@ NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *rec
     topic->retired = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_partition_free);
     pthread_mutex_init(&topic->guard, NULL);
     pthread_mutex_init(&topic->lock, NULL);
+    pthread_mutex_init(&topic->produce_lock, NULL);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -51,6 +53,7 @@ void nrd_topic_unref(NrdTopic *topic)
     nrd_topic_record_free(topic->record);
     pthread_cond_destroy(&topic->released);
     pthread_mutex_destroy(&topic->lock);
+    pthread_mutex_destroy(&topic->produce_lock);
     pthread_mutex_destroy(&topic->guard);
     g_free(topic->fault);
     g_free(topic->name);
@@ -196,6 +199,8 @@ void nrd_topic_interrupt(NrdTopic *topic)
 /* May open a partition to see. Blocks. */
 static bool retains_records(NrdTopic *topic)
 {
+    if (topic->engine->ingress && nrd_ingress_holds(topic->engine->ingress, topic->id))
+        return true; /* acknowledged, on their way to a partition */
     for (uint32_t i = 0; i < nrd_topic_n_partitions(topic); i++) {
         NrdPartitionInfo info;
         nrd_partition_learn(nrd_topic_partition(topic, i));
