@@ -47,25 +47,14 @@ int nrd_wal_open(const NrdWalOptions *options, NrdWalFoundFn found, void *found_
     return 0;
 }
 
-void nrd_wal_close(NrdWal *wal, uint64_t min_durable)
-{
-    if (!wal)
-        return;
-    pthread_mutex_lock(&wal->lock); /* who wrote last may still be on the way out */
-    while (wal->writing || wal->head || wal->n_handing > 0)
-        pthread_cond_wait(&wal->idle, &wal->lock);
-    pthread_mutex_unlock(&wal->lock);
-    nrd_io_close(&wal->active_fd);
-    g_clear_pointer(&wal->active, nrd_wal_segment_unref);
-    nrd_wal_sweep(wal, min_durable);
-    wal_free(wal);
-}
-
 /* ---- the active segment; the writer only ---- */
 
 /* Nothing is written to it any more. What it is proven to hold stays readable by its name. */
 static void seal_active(NrdWal *wal)
 {
+    pthread_mutex_lock(&wal->lock);
+    wal->active->active = false;
+    pthread_mutex_unlock(&wal->lock);
     nrd_io_close(&wal->active_fd);
     g_clear_pointer(&wal->active, nrd_wal_segment_unref);
 }
@@ -105,6 +94,7 @@ static int ensure_active(NrdWal *wal)
     wal->void_from = 0;
     pthread_mutex_lock(&wal->lock);
     segment->end_sequence = wal->next_sequence;
+    segment->active = true;
     g_ptr_array_add(wal->segments, nrd_wal_segment_ref(segment));
     pthread_mutex_unlock(&wal->lock);
     return 0;
@@ -376,7 +366,7 @@ static NrdWalSegment *removable_locked(NrdWal *wal, uint64_t min_durable, guint 
 {
     for (; *index < wal->segments->len; (*index)++) {
         NrdWalSegment *segment = wal->segments->pdata[*index];
-        if (segment != wal->active && segment->n_live == 0 && segment->end_sequence <= min_durable)
+        if (!segment->active && segment->n_live == 0 && segment->end_sequence <= min_durable)
             return nrd_wal_segment_ref(segment);
     }
     return NULL;
@@ -407,6 +397,20 @@ void nrd_wal_sweep(NrdWal *wal, uint64_t min_durable)
         if (rc < 0)
             return;
     }
+}
+
+void nrd_wal_close(NrdWal *wal, uint64_t min_durable)
+{
+    if (!wal)
+        return;
+    pthread_mutex_lock(&wal->lock); /* who wrote last may still be on the way out */
+    while (wal->writing || wal->head || wal->n_handing > 0)
+        pthread_cond_wait(&wal->idle, &wal->lock);
+    pthread_mutex_unlock(&wal->lock);
+    if (wal->active)
+        seal_active(wal);
+    nrd_wal_sweep(wal, min_durable);
+    wal_free(wal);
 }
 
 uint64_t nrd_wal_next_sequence(NrdWal *wal)

@@ -28,6 +28,7 @@ typedef struct NrdWalSegment {
     uint64_t end_sequence; /* above every sequence in it, and above those that its name makes void */
     uint64_t size_bytes;   /* up to the end of its last proven entry */
     uint64_t n_live;       /* parts in it that are not committed anywhere yet */
+    bool active;           /* it may get more: never removed */
     bool damaged;          /* bytes in its middle did not check out */
 } NrdWalSegment;
 

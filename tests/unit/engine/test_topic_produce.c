@@ -57,12 +57,24 @@ static void set_partitions(Fixture *f, int n)
     g_assert_cmpint(nrd_topic_config_write(f->topic, text, strlen(text)), ==, 0);
 }
 
+/* The log as it is now; it may be growing. */
+static char *log_of(NrdPartition *partition)
+{
+    NrdReader *reader = NULL;
+    size_t n = 0;
+    char *text = g_malloc0(65536);
+    g_assert_cmpint(nrd_reader_open(partition, NRD_FROM_START, 0, &reader), ==, 0);
+    g_assert_cmpint(nrd_reader_read(reader, 0, text, 65535, &n), ==, 0);
+    nrd_reader_close(reader);
+    return text;
+}
+
 /* The log of each partition, "|" between. */
 static char *all_logs(NrdTopic *topic)
 {
     GString *text = g_string_new(NULL);
     for (uint32_t i = 0; i < nrd_topic_n_partitions(topic); i++) {
-        g_autofree char *log = read_log(nrd_topic_partition(topic, i));
+        g_autofree char *log = log_of(nrd_topic_partition(topic, i));
         g_string_append_printf(text, "%s%s", i > 0 ? "|" : "", log);
     }
     return g_string_free(text, FALSE);
@@ -121,7 +133,7 @@ static void test_through_the_wal(Fixture *f, gconstpointer data)
     wait_for_lines(f->topic, 3);
     assert_logs(f->topic, "one\nthree\n|two\n");
     size_t n = 0;
-    for (int i = 0; n < 28 && i < WAIT_MS; i++, g_usleep(1000))
+    for (int i = 0; n < 22 && i < WAIT_MS; i++, g_usleep(1000))
         n += nrd_topic_producer_read_ranges(producer, buf + n, sizeof buf - 1 - n);
     g_assert_nonnull(strstr(buf, "p00000 0 1\n"));
     g_assert_nonnull(strstr(buf, "p00001 0 0\n"));

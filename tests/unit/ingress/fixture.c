@@ -108,6 +108,11 @@ void fixture_set_up(Fixture *f)
     faulty.rename = faulty_rename;
     nrd_io = &faulty;
     fault_clear();
+    fixture_make(f);
+}
+
+void fixture_make(Fixture *f)
+{
     f->path = g_dir_make_tmp("nrd-ingress-XXXXXX", NULL);
     g_assert_nonnull(f->path);
     g_assert_cmpint(nrd_io_open_root(f->path, &f->root_fd), ==, 0);
@@ -117,6 +122,11 @@ void fixture_set_up(Fixture *f)
 void fixture_tear_down(Fixture *f)
 {
     fault_clear();
+    fixture_remove(f);
+}
+
+void fixture_remove(Fixture *f)
+{
     g_assert_cmpint(nrd_io_remove_tree(f->root_fd, "ingress"), ==, 0);
     close(f->root_fd);
     g_assert_cmpint(g_rmdir(f->path), ==, 0);

@@ -16,6 +16,10 @@ typedef struct Fixture {
 void fixture_set_up(Fixture *f);
 void fixture_tear_down(Fixture *f);
 
+/* Only the folder, beside a fixture that is in use. */
+void fixture_make(Fixture *f);
+void fixture_remove(Fixture *f);
+
 typedef enum FaultCall {
     FAULT_NONE,
     FAULT_OPEN,

@@ -434,7 +434,7 @@ static void test_recognized(void)
     Fixture f, crashed;
     Store s;
     fixture_set_up(&f);
-    fixture_set_up(&crashed);
+    fixture_make(&crashed);
     store_init(&s);
     NrdIngress *ingress = start(&f, &s);
     s.away = true;
@@ -454,7 +454,7 @@ static void test_recognized(void)
     g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_INGRESS_RECOGNIZED), ==, before + 1);
     store_clear(&s);
     fixture_tear_down(&f);
-    fixture_tear_down(&crashed);
+    fixture_remove(&crashed);
 }
 
 /* ---- crashes ---- */
@@ -536,7 +536,7 @@ static void crash_and_check(Fixture *f, Store *s, GHashTable *acked_now, pthread
 {
     Fixture crashed;
     Store after;
-    fixture_set_up(&crashed);
+    fixture_make(&crashed);
     store_init(&after);
     g_autoptr(GPtrArray) acked = copy_acked(acked_now, lock);
     pthread_mutex_lock(&s->lock); /* no commit while the picture is taken */
@@ -548,7 +548,7 @@ static void crash_and_check(Fixture *f, Store *s, GHashTable *acked_now, pthread
     nrd_ingress_close(ingress, 1000);
     assert_there(&after, acked, max_twice);
     store_clear(&after);
-    fixture_tear_down(&crashed);
+    fixture_remove(&crashed);
 }
 
 static void run_with_crashes(bool moves, bool faults)
