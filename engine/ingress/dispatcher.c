@@ -17,6 +17,7 @@
 #define AWAY_DELAY_MS 5000 /* of a topic that is out of service: memory only, and a kick comes when it is well */
 #define PASSES_BEFORE_MOVE 3
 #define TELL_AGAIN_MS 10000
+#define LEFT_TO_OTHERS 2 /* workers that one topic does not get */
 
 /* ---- a batch: what a worker takes from a lane at once ---- */
 
@@ -359,6 +360,21 @@ static void sleep_locked(NrdDispatcher *d, int64_t now_ms, int64_t until_ms)
     d->n_idle--;
 }
 
+/* A topic whose partitions hang in the disk, or wait for each other to open, leaves workers to the others. Lock held. */
+static NrdLane *next_lane_locked(NrdDispatcher *d)
+{
+    unsigned limit = d->options.n_workers > LEFT_TO_OTHERS ? d->options.n_workers - LEFT_TO_OTHERS : 1;
+    for (GList *l = d->ready.head; l; l = l->next) {
+        NrdLane *lane = l->data;
+        unsigned n = 0;
+        for (GList *r = d->running.head; r; r = r->next)
+            n += strcmp(((const NrdLane *)r->data)->id, lane->id) == 0;
+        if (n < limit)
+            return lane;
+    }
+    return NULL;
+}
+
 static void run_wal_locked(NrdDispatcher *d)
 {
     d->wal_due = false;
@@ -374,12 +390,13 @@ static void *worker(void *data)
     while (!d->stopping || d->wal_due) {
         int64_t now_ms = nrd_clock_mono_ms();
         int64_t next_ms = wake_lanes_locked(d, now_ms);
+        NrdLane *lane = next_lane_locked(d);
         if (d->wal_due)
             run_wal_locked(d);
         else if (d->checkpoint_at > 0 && d->checkpoint_at <= now_ms && !d->checkpointing)
             run_checkpoint_locked(d);
-        else if (d->ready.head)
-            run_lane_locked(d, d->ready.head->data);
+        else if (lane)
+            run_lane_locked(d, lane);
         else
             sleep_locked(d, now_ms, next_ms);
     }

@@ -53,6 +53,7 @@ struct NrdDispatcher {
     GHashTable *lanes; /* by id and partition; owns */
     GQueue ready;      /* of NrdLane */
     GQueue waiting;    /* of NrdLane */
+    GQueue running;    /* of NrdLane */
     GQueue all;        /* of NrdPart: everything that is not done */
     uint64_t memory_bytes;
     uint64_t top;   /* every entry below was added */

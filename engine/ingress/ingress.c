@@ -31,8 +31,7 @@ static void report(NrdIngress *ingress, int error)
     if (error < 0)
         nrd_counter_add(NRD_COUNTER_INGRESS_CHECKPOINT, 1);
     if (error < 0 && error != ingress->checkpoint_error)
-        nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE,
-                 "the ingress checkpoint could not be written: %s; nothing of the WAL is removed until it can",
+        nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "the ingress checkpoint could not be written: %s; tried again",
                  g_strerror(-error));
     if (error == 0 && ingress->checkpoint_error < 0)
         nrd_diag(NRD_LEVEL_NOTICE, NRD_NOWHERE, "the ingress checkpoint can be written again");
@@ -49,10 +48,9 @@ static int checkpoint_locked(NrdIngress *ingress)
     nrd_dispatcher_snapshot(ingress->dispatcher, &now, &moved);
     int rc = nrd_checkpoint_store(ingress->root_fd, &now);
     report(ingress, rc);
-    if (rc == 0) {
+    if (rc == 0)
         nrd_dispatcher_noted(ingress->dispatcher, moved);
-        nrd_wal_sweep(ingress->wal, now.top);
-    }
+    nrd_wal_sweep(ingress->wal, rc == 0 ? now.top : 0);
     nrd_checkpoint_clear(&now);
     return rc;
 }

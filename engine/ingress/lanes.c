@@ -68,11 +68,15 @@ void nrd_lane_set_state(NrdDispatcher *d, NrdLane *lane, NrdLaneState state)
         g_queue_unlink(&d->ready, &lane->link);
     if (lane->state == NRD_LANE_WAITING)
         g_queue_unlink(&d->waiting, &lane->link);
+    if (lane->state == NRD_LANE_RUNNING)
+        g_queue_unlink(&d->running, &lane->link);
     lane->state = state;
     if (state == NRD_LANE_READY)
         g_queue_push_tail_link(&d->ready, &lane->link);
     if (state == NRD_LANE_WAITING)
         g_queue_push_tail_link(&d->waiting, &lane->link);
+    if (state == NRD_LANE_RUNNING)
+        g_queue_push_tail_link(&d->running, &lane->link);
     if (state == NRD_LANE_READY || state == NRD_LANE_WAITING)
         nrd_dispatcher_signal_locked(d);
 }
@@ -481,6 +485,7 @@ NrdDispatcher *nrd_dispatcher_new(const NrdDispatcherOptions *options)
     d->lanes = g_hash_table_new_full(lane_hash, lane_equal, lane_free, NULL);
     g_queue_init(&d->ready);
     g_queue_init(&d->waiting);
+    g_queue_init(&d->running);
     g_queue_init(&d->all);
     d->workers = g_array_new(FALSE, FALSE, sizeof(pthread_t));
     return d;

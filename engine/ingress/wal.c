@@ -124,6 +124,16 @@ static void take_round_locked(NrdWal *wal, Round *round)
         wal->tail = &wal->head;
 }
 
+/* On a second attempt the sequence is another one, which nobody who took names back has heard of: it names nothing. */
+static void stamp(NrdWal *wal, NrdWalAppend *append)
+{
+    for (uint32_t i = 0; append->stamped && i < append->n_parts; i++)
+        nrd_entry_set_expected(append->bytes, i, NRD_ENTRY_OFFSET_UNKNOWN);
+    if (!append->stamped && wal->options.stamp)
+        wal->options.stamp(wal->options.user_data, append);
+    append->stamped = true;
+}
+
 static void seal_entries(NrdWal *wal, Round *round)
 {
     uint64_t pos = wal->active_size;
@@ -132,9 +142,7 @@ static void seal_entries(NrdWal *wal, Round *round)
         pthread_mutex_lock(&wal->lock);
         a->sequence = wal->next_sequence++;
         pthread_mutex_unlock(&wal->lock);
-        if (!a->stamped && wal->options.stamp)
-            wal->options.stamp(wal->options.user_data, a);
-        a->stamped = true;
+        stamp(wal, a);
         nrd_entry_seal(a->bytes, a->size, wal->active->salt + pos, a->sequence);
         pos += a->size;
     }
@@ -366,7 +374,8 @@ static NrdWalSegment *removable_locked(NrdWal *wal, uint64_t min_durable, guint 
 {
     for (; *index < wal->segments->len; (*index)++) {
         NrdWalSegment *segment = wal->segments->pdata[*index];
-        if (!segment->active && segment->n_live == 0 && segment->end_sequence <= min_durable)
+        bool covered = segment->end_sequence <= min_durable || (*index == 0 && wal->segments->len > 1);
+        if (!segment->active && segment->n_live == 0 && covered)
             return nrd_wal_segment_ref(segment);
     }
     return NULL;

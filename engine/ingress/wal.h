@@ -86,7 +86,8 @@ int nrd_wal_read(NrdWal *wal, NrdWalSegment *segment, uint64_t pos, size_t size,
 void nrd_wal_drop_live(NrdWal *wal, NrdWalSegment *segment, uint32_t n);
 
 /* Removes the files of sealed segments without live parts, when the durable checkpoint (min_durable) is above every
- * sequence in them, so that none is ever used again. A segment in which damage was found is set aside instead, under the
+ * sequence in them, so that none is ever used again; the oldest also without that, if there is a later one to keep the
+ * sequences: no name makes anything older void then, and a full disk that takes no checkpoint gets room. A segment in which damage was found is set aside instead, under the
  * name `<name>.damaged`. Failures are told once and met again by the next call. Blocks. */
 void nrd_wal_sweep(NrdWal *wal, uint64_t min_durable);
 
