@@ -111,6 +111,13 @@ static NrdIngressResult compare(NrdLog *log, NrdIngressSlice slice, uint64_t off
     return NRD_INGRESS_DONE;
 }
 
+static void warm(void *user_data, const NrdIngressTarget *target)
+{
+    NrdPartition *partition = NULL;
+    if (enter(user_data, target, &partition) == NRD_INGRESS_DONE)
+        leave(partition);
+}
+
 static NrdIngressResult present(void *user_data, const NrdIngressTarget *target, const NrdIngressSlice *slice,
                                 uint64_t offset, bool *ret_present)
 {
@@ -191,7 +198,7 @@ void nrd_dispatch_open(NrdEngine *engine)
 {
     NrdIngressOptions options = {
         .root_fd = engine->root_fd,
-        .ops = { commit, present, sibling, next_offset, engine },
+        .ops = { commit, warm, present, sibling, next_offset, engine },
     };
     if (engine->read_only)
         return;

@@ -29,7 +29,7 @@ typedef struct Batch {
     NrdIngressTarget target;
     bool verify;       /* one part, which may be there */
     uint64_t expected; /* ... at this offset */
-    bool needs_note;   /* a move that no checkpoint knows yet */
+    uint64_t note;     /* what a checkpoint has to know before */
     bool damaged;      /* the only part cannot be read back any more */
     bool was_there;
     uint64_t first;
@@ -56,7 +56,6 @@ static void batch_take_locked(NrdDispatcher *d, NrdLane *lane, Batch *batch)
     batch->parts = g_ptr_array_new();
     batch->entries = g_ptr_array_new_with_free_func(g_free);
     batch->slices = g_array_new(FALSE, FALSE, sizeof(NrdIngressSlice));
-    nrd_lane_name(d, lane);
     while (lane->parts.head) {
         NrdPart *part = lane->parts.head->data;
         if (!fits(batch, part, n_bytes, n_records))
@@ -65,7 +64,7 @@ static void batch_take_locked(NrdDispatcher *d, NrdLane *lane, Batch *batch)
         g_ptr_array_add(batch->parts, part);
         batch->verify = part->verify;
         batch->expected = part->expected;
-        batch->needs_note = batch->needs_note || part->move > d->noted_moves;
+        batch->note = MAX(batch->note, part->note);
         n_bytes += part->size;
         n_records += part->n_records;
     }
@@ -169,7 +168,7 @@ static NrdIngressResult pass(NrdDispatcher *d, Batch *batch)
     }
     if (batch->damaged)
         return NRD_INGRESS_DONE;
-    if (batch->needs_note && d->options.checkpoint(d->options.user_data) < 0)
+    if (batch->note > 0 && d->options.checkpoint(d->options.user_data, batch->note) < 0)
         return NRD_INGRESS_FAILED;
     NrdIngressResult result = batch->verify ? look_up(d, batch) : NRD_INGRESS_DONE;
     if (result != NRD_INGRESS_DONE)
@@ -213,8 +212,10 @@ static void finish_locked(NrdDispatcher *d, Batch *batch, bool committed)
     uint64_t first = batch->first;
     for (guint i = 0; i < batch->parts->len; i++) {
         NrdPart *part = batch->parts->pdata[i];
-        if (committed && part->expected != NRD_ENTRY_OFFSET_UNKNOWN && part->expected != first)
-            lane->exact = false; /* somebody came between: what comes next is not known */
+        if (committed && part->expected != NRD_ENTRY_OFFSET_UNKNOWN && part->expected != first) {
+            lane->exact = false; /* somebody came between, without a claim: not to be believed any more */
+            d->trust = MAX(d->trust, nrd_wal_next_sequence(d->options.wal));
+        }
         first += part->n_records;
         NrdPending *entry = nrd_part_finish(d, lane, part);
         if (entry)
@@ -288,11 +289,25 @@ static void succeed_and_lock(NrdDispatcher *d, Batch *batch, bool committed)
     nrd_lane_set_state(d, lane, lane->parts.head ? NRD_LANE_READY : NRD_LANE_IDLE);
 }
 
+/* Sees to it that it is known, and will be written down, where the lane's parts go. Lock held, given up meanwhile. */
+static void name_locked(NrdDispatcher *d, NrdLane *lane)
+{
+    const NrdIngressOps *ops = &d->options.ops;
+    NrdIngressTarget target = { lane->topic, lane->id, lane->partition }; /* nobody frees a lane that runs */
+    if (lane->exact || lane->n_claims > 0 || !lane->parts.head)
+        return;
+    pthread_mutex_unlock(&d->lock);
+    ops->warm(ops->user_data, &target);
+    pthread_mutex_lock(&d->lock);
+    nrd_lane_name(d, lane);
+}
+
 /* Lock held, given up meanwhile. */
 static void run_lane_locked(NrdDispatcher *d, NrdLane *lane)
 {
     Batch batch;
     nrd_lane_set_state(d, lane, NRD_LANE_RUNNING);
+    name_locked(d, lane);
     batch_take_locked(d, lane, &batch);
     if (batch.parts->len > 0) {
         pthread_mutex_unlock(&d->lock);
@@ -322,7 +337,7 @@ static void run_checkpoint_locked(NrdDispatcher *d)
     d->checkpointing = true;
     d->checkpoint_at = 0;
     pthread_mutex_unlock(&d->lock);
-    int rc = d->options.checkpoint(d->options.user_data);
+    int rc = d->options.checkpoint(d->options.user_data, 0);
     pthread_mutex_lock(&d->lock);
     d->checkpointing = false;
     if (rc < 0 && d->checkpoint_at == 0) /* told by who wrote it */

@@ -36,7 +36,8 @@ typedef struct NrdDispatcherOptions {
     unsigned n_workers;
     uint64_t memory_bytes;
     NrdWal *wal;
-    int (*checkpoint)(void *user_data); /* write one now; blocks, no lock held */
+    /* Write one now, unless (note not 0) the last one knows of that move; blocks, no lock held. */
+    int (*checkpoint)(void *user_data, uint64_t note);
     int64_t checkpoint_ms;
     void *user_data;
 } NrdDispatcherOptions;
@@ -63,6 +64,7 @@ uint32_t nrd_dispatcher_replay(NrdDispatcher *d, NrdPending *entry, const NrdEnt
 /* What a checkpoint has to say now. *ret_moved tells nrd_dispatcher_noted, after it was stored, what it knew. */
 void nrd_dispatcher_snapshot(NrdDispatcher *d, NrdCheckpoint *checkpoint, uint64_t *ret_moved);
 void nrd_dispatcher_noted(NrdDispatcher *d, uint64_t moved);
+bool nrd_dispatcher_is_noted(NrdDispatcher *d, uint64_t moved);
 void nrd_dispatcher_set_top(NrdDispatcher *d, uint64_t top, uint64_t trust);
 
 void nrd_dispatcher_write_wal(NrdDispatcher *d); /* a worker is to call nrd_wal_write_on */

@@ -21,6 +21,7 @@ typedef struct NrdLane {
     uint32_t n_running; /* parts that the worker has taken off `parts` */
     bool verifying;     /* ... one of them to be looked up */
     uint32_t n_stamped; /* parts of entries that are being written */
+    uint64_t n_stamped_records;
     uint32_t n_claims;
     uint32_t n_failed; /* passes, since the last that did not */
     int64_t retry_ms;  /* monotonic */
@@ -40,7 +41,7 @@ typedef struct NrdPart {
     uint64_t expected; /* in the lane where it is, or NRD_ENTRY_OFFSET_UNKNOWN */
     bool verify;       /* replayed: it may have been committed, at `expected` */
     uint32_t to;       /* the lane where it is: `partition`, or a sibling */
-    uint64_t move;     /* number of the move: not committed before a checkpoint knows it */
+    uint64_t note;     /* not committed before a checkpoint has this: where it goes was not in its entry */
     int64_t moved_ms;
 } NrdPart;
 
@@ -56,9 +57,9 @@ struct NrdDispatcher {
     GQueue running;    /* of NrdLane */
     GQueue all;        /* of NrdPart: everything that is not done */
     uint64_t memory_bytes;
-    uint64_t top;   /* every entry below was added */
-    uint64_t trust; /* entries below do not name offsets truly any more */
-    uint64_t moves, noted_moves;
+    uint64_t top;          /* every entry below was added */
+    uint64_t trust;        /* entries below do not name offsets truly any more */
+    uint64_t notes, noted; /* made, and those that a stored checkpoint has */
     int64_t checkpoint_at; /* monotonic; 0: none is due */
     bool checkpointing;
     bool wal_due;

@@ -55,11 +55,13 @@ static int checkpoint_locked(NrdIngress *ingress)
     return rc;
 }
 
-static int write_checkpoint(void *user_data)
+static int write_checkpoint(void *user_data, uint64_t note)
 {
     NrdIngress *ingress = user_data;
+    int rc = 0;
     pthread_mutex_lock(&ingress->checkpoint_lock);
-    int rc = checkpoint_locked(ingress);
+    if (note == 0 || !nrd_dispatcher_is_noted(ingress->dispatcher, note))
+        rc = checkpoint_locked(ingress);
     pthread_mutex_unlock(&ingress->checkpoint_lock);
     return rc;
 }
@@ -266,7 +268,7 @@ void nrd_ingress_close(NrdIngress *ingress, int64_t drain_ms)
     /* A WAL that was never written needs no checkpoint. */
     uint64_t next = nrd_wal_next_sequence(ingress->wal);
     nrd_dispatcher_set_top(ingress->dispatcher, next, 0);
-    if (next > 1 && write_checkpoint(ingress) == 0)
+    if (next > 1 && write_checkpoint(ingress, 0) == 0)
         durable = next;
     nrd_wal_close(ingress->wal, durable);
     ingress_free(ingress);

@@ -7,13 +7,13 @@
  * dispatched again by the next start.
  *
  * Once or twice. While nobody else commits to a partition the offset of each part is known when its entry is written, and
- * stands in the entry. A replay looks there first: records that are there byte for byte are not committed again. That
- * the offsets are true is kept so: who wants to commit to a partition directly claims it first (nrd_ingress_claim);
- * entries written while it is claimed name no offset, and for those that are under way the checkpoint takes the names
- * back, durably, before the claim is granted (its `trust`); likewise before a part goes to a sibling. So what replay
- * finds was put there by the dispatcher. A second copy of an acknowledged record is possible only for a part that was
- * being committed at a crash and whose entry names no offset (its partition was claimed, or had not been opened in this
- * process when the entry was written, or its name was taken back).
+ * stands in the entry; when it was not known then (the partition was closed, or claimed at the time), the checkpoint says
+ * it before the part is committed. A replay looks there first: records that are there byte for byte are not committed
+ * again. That the offsets are true is kept so: who wants to commit to a partition directly claims it first
+ * (nrd_ingress_claim); while it is claimed no offset is named, and for parts that are under way the checkpoint takes the
+ * names back, durably, before the claim is granted (its `trust`, and its list); likewise before a part goes to a sibling.
+ * So what replay finds was put there by the dispatcher. A second copy of an acknowledged record is possible only for a
+ * part that was committed after the last checkpoint before a crash while its partition was claimed.
  *
  * Locks: claims and appends may block on the disk. The dispatcher's lock is taken after every lock of the engine that
  * may be held when these functions are called, and before those that next_offset and sibling take; no callback but those
@@ -50,11 +50,13 @@ typedef struct NrdIngressSlice {
     uint32_t n_records;
 } NrdIngressSlice;
 
-/* What the engine does for the ingress. commit and present block and are called by workers, no lock held. */
+/* What the engine does for the ingress. commit, warm and present block and are called by workers, no lock held. */
 typedef struct NrdIngressOps {
     /* Commits all of it, in order and without anything between, or nothing. */
     NrdIngressResult (*commit)(void *user_data, const NrdIngressTarget *target, const NrdIngressSlice *slices,
                                size_t n_slices, uint64_t *ret_first);
+    /* Opens what has to be open for next_offset to know. May fail: then the commit says why. */
+    void (*warm)(void *user_data, const NrdIngressTarget *target);
     /* Whether exactly these records stand at offset, committed. */
     NrdIngressResult (*present)(void *user_data, const NrdIngressTarget *target, const NrdIngressSlice *slice,
                                 uint64_t offset, bool *ret_present);

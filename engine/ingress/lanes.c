@@ -127,22 +127,25 @@ static uint64_t take_expected(NrdDispatcher *d, NrdLane *lane, uint32_t n_record
     return expected;
 }
 
-/* Nothing of the lane runs. What has lost its name, or never had one, gets one again: parts that a replay has to look up
- * keep theirs. */
+/* Nothing of the lane runs, so the log tells where its first part goes. Parts that a replay has to look up keep what they
+ * are looked up by; those of entries that are being written come behind, and get their names then. */
 void nrd_lane_name(NrdDispatcher *d, NrdLane *lane)
 {
     NrdIngressTarget target = target_of(lane);
     const NrdIngressOps *ops = &d->options.ops;
     uint64_t next;
-    if (lane->exact || lane->n_claims > 0 || has_parts(lane, true) || !ops->next_offset(ops->user_data, &target, &next))
+    if (lane->n_claims > 0 || has_parts(lane, true) || !ops->next_offset(ops->user_data, &target, &next))
         return;
+    d->notes++;
     for (GList *l = lane->parts.head; l; l = l->next) {
         NrdPart *part = l->data;
+        if (part->expected != next)
+            part->note = d->notes;
         part->expected = next;
         next += part->n_records;
     }
-    lane->expected = next;
-    lane->exact = lane->n_stamped == 0;
+    lane->expected = next + lane->n_stamped_records;
+    lane->exact = true;
 }
 
 uint64_t nrd_dispatcher_stamp(NrdDispatcher *d, const NrdIngressTarget *target, uint32_t n_records)
@@ -151,6 +154,7 @@ uint64_t nrd_dispatcher_stamp(NrdDispatcher *d, const NrdIngressTarget *target, 
     NrdLane *lane = nrd_lane_get(d, target->topic, target->id, target->partition);
     uint64_t expected = take_expected(d, lane, n_records);
     lane->n_stamped++;
+    lane->n_stamped_records += n_records;
     pthread_mutex_unlock(&d->lock);
     return expected;
 }
@@ -163,6 +167,7 @@ void nrd_dispatcher_unstamp(NrdDispatcher *d, const char *id, uint32_t partition
     NrdLane *lane = lane_find(d, id, partition);
     g_assert(lane && lane->n_stamped > 0);
     lane->n_stamped--;
+    lane->n_stamped_records -= n_records;
     if (lane->exact)
         lane->expected -= n_records;
     nrd_lane_put(d, lane);
@@ -203,6 +208,17 @@ void nrd_pending_free(NrdPending *entry)
     g_free(entry);
 }
 
+/* The first of those that were being written. When its entry does not tell where it goes, or not truly any more, since
+ * something came between while it was written, its place in the lane does: a checkpoint has to know. */
+static void name_added(NrdDispatcher *d, NrdLane *lane, NrdPart *part)
+{
+    uint64_t place = lane->exact ? lane->expected - lane->n_stamped_records : NRD_ENTRY_OFFSET_UNKNOWN;
+    bool true_name = part->entry->sequence >= d->trust && part->expected == place;
+    if (!true_name && lane->exact)
+        part->note = ++d->notes;
+    part->expected = place;
+}
+
 void nrd_dispatcher_add(NrdDispatcher *d, NrdPending *entry)
 {
     NrdEntryView view;
@@ -214,9 +230,9 @@ void nrd_dispatcher_add(NrdDispatcher *d, NrdPending *entry)
         nrd_entry_part(&view, i, &data);
         NrdLane *lane = nrd_lane_get(d, entry->topic, entry->id, data.partition);
         NrdPart *part = part_new(entry, i, &data);
-        if (entry->sequence < d->trust) /* something came between while it was written */
-            part->expected = NRD_ENTRY_OFFSET_UNKNOWN;
+        name_added(d, lane, part);
         lane->n_stamped--;
+        lane->n_stamped_records -= data.n_records;
         g_queue_push_tail_link(&d->all, &part->all_link);
         push_part(d, lane, part);
     }
@@ -285,15 +301,11 @@ NrdPending *nrd_part_finish(NrdDispatcher *d, NrdLane *lane, NrdPart *part)
 /* The checkpoint says where it is now before it is committed there. */
 static void move_part(NrdDispatcher *d, NrdPart *part, NrdLane *target, int64_t now_ms)
 {
-    bool alone = target->n_stamped == 0;
-    part->expected = take_expected(d, target, part->n_records);
-    if (!alone) {
-        part->expected = NRD_ENTRY_OFFSET_UNKNOWN;
-        target->exact = false;
-    }
+    part->expected = NRD_ENTRY_OFFSET_UNKNOWN; /* it is named before it is committed */
+    target->exact = false;
     part->verify = false;
     part->to = target->partition;
-    part->move = d->moves;
+    part->note = d->notes;
     part->moved_ms = now_ms;
     push_part(d, target, part);
     nrd_counter_add(NRD_COUNTER_INGRESS_REROUTED, part->n_records);
@@ -304,7 +316,7 @@ bool nrd_lane_move(NrdDispatcher *d, NrdLane *lane, uint32_t to, int64_t now_ms)
     NrdLane *target = nrd_lane_get(d, lane->topic, lane->id, to);
     bool any = false;
     if (target != lane && target->n_failed == 0) {
-        d->moves++;
+        d->notes++;
         if (lane->n_stamped > 0 || target->n_stamped > 0) /* what is being written names wrong offsets now */
             d->trust = MAX(d->trust, nrd_wal_next_sequence(d->options.wal));
         for (GList *l = lane->parts.head; l;) {
@@ -343,7 +355,7 @@ void nrd_dispatcher_snapshot(NrdDispatcher *d, NrdCheckpoint *checkpoint, uint64
     pthread_mutex_lock(&d->lock);
     checkpoint->top = d->top;
     checkpoint->trust = d->trust;
-    *ret_moved = d->moves;
+    *ret_moved = d->notes;
     d->checkpoint_at = 0;
     for (GList *l = d->all.head; l; l = l->next) {
         const NrdPart *part = l->data;
@@ -358,8 +370,16 @@ void nrd_dispatcher_snapshot(NrdDispatcher *d, NrdCheckpoint *checkpoint, uint64
 void nrd_dispatcher_noted(NrdDispatcher *d, uint64_t moved)
 {
     pthread_mutex_lock(&d->lock);
-    d->noted_moves = MAX(d->noted_moves, moved);
+    d->noted = MAX(d->noted, moved);
     pthread_mutex_unlock(&d->lock);
+}
+
+bool nrd_dispatcher_is_noted(NrdDispatcher *d, uint64_t moved)
+{
+    pthread_mutex_lock(&d->lock);
+    bool noted = d->noted >= moved;
+    pthread_mutex_unlock(&d->lock);
+    return noted;
 }
 
 void nrd_dispatcher_set_top(NrdDispatcher *d, uint64_t top, uint64_t trust)
@@ -406,7 +426,7 @@ static int take_names_back(NrdDispatcher *d, NrdLane *lane)
         return 0;
     forget_names(d, lane);
     pthread_mutex_unlock(&d->lock);
-    int rc = d->options.checkpoint(d->options.user_data);
+    int rc = d->options.checkpoint(d->options.user_data, 0);
     pthread_mutex_lock(&d->lock);
     return rc < 0 && wait_for_parts(d, lane, false) ? 0 : rc;
 }
