@@ -252,6 +252,11 @@ int nrd_ingress_open(const NrdIngressOptions *options, NrdIngress **ret_ingress)
 
 void nrd_ingress_start(NrdIngress *ingress)
 {
+    uint64_t n_parts = nrd_dispatcher_n_parts(ingress->dispatcher);
+    if (n_parts > 0)
+        nrd_diag(NRD_LEVEL_NOTICE, NRD_NOWHERE,
+                 "%" G_GUINT64_FORMAT " batches in the ingress WAL are from an earlier run: they are committed now",
+                 n_parts);
     nrd_dispatcher_start(ingress->dispatcher);
 }
 

@@ -189,6 +189,27 @@ static void test_every_cut(void)
     fixture_tear_down(&f);
 }
 
+static uint32_t take_none(void *user_data, NrdWalSegment *segment, uint64_t pos, const NrdEntryView *view)
+{
+    return 0;
+}
+
+/* What was damaged is not thrown away with the rest: somebody may know more about it than we do. */
+static void test_damaged_is_set_aside(void)
+{
+    Fixture f;
+    make_three(&f);
+    NrdWalOptions options = { .root_fd = f.root_fd, .segment_bytes = 100, .min_sequence = 1 };
+    NrdWal *wal = NULL;
+    change_file(&f, flip, GUINT_TO_POINTER(70));
+    g_assert_cmpint(nrd_wal_open(&options, take_none, NULL, &wal), ==, 0);
+    nrd_wal_close(wal, nrd_wal_next_sequence(wal));
+    g_assert_cmpuint(fixture_count(&f, ".wal"), ==, 0);
+    g_assert_cmpuint(fixture_count(&f, ".wal.damaged"), ==, 1);
+    assert_next_open(&f, "");
+    fixture_tear_down(&f);
+}
+
 /* After a torn tail the WAL goes on, and nothing of the tail comes back. */
 static void test_torn_tail_then_more(void)
 {
@@ -526,6 +547,7 @@ int main(int argc, char **argv)
     g_test_add_func("/ingress/wal/segments", test_segments_come_and_go);
     g_test_add_func("/ingress/wal/every-byte-flipped", test_every_byte_flipped);
     g_test_add_func("/ingress/wal/every-cut", test_every_cut);
+    g_test_add_func("/ingress/wal/damaged-is-set-aside", test_damaged_is_set_aside);
     g_test_add_func("/ingress/wal/torn-tail-then-more", test_torn_tail_then_more);
     g_test_add_func("/ingress/wal/entry-inside-a-payload", test_entry_inside_a_payload);
     g_test_add_func("/ingress/wal/something-else", test_something_else_in_its_place);
