@@ -95,6 +95,16 @@ void fault_clear(void)
     atomic_store(&fault_also, FAULT_NONE);
 }
 
+static unsigned count_descriptors(void)
+{
+    GDir *dir = g_dir_open("/proc/self/fd", 0, NULL);
+    unsigned n = 0;
+    while (g_dir_read_name(dir))
+        n++;
+    g_dir_close(dir);
+    return n;
+}
+
 void fixture_set_up(Fixture *f)
 {
     faulty = nrd_io_real;
@@ -109,6 +119,7 @@ void fixture_set_up(Fixture *f)
     nrd_io = &faulty;
     fault_clear();
     fixture_make(f);
+    f->n_descriptors = count_descriptors();
 }
 
 void fixture_make(Fixture *f)
@@ -122,6 +133,7 @@ void fixture_make(Fixture *f)
 void fixture_tear_down(Fixture *f)
 {
     fault_clear();
+    g_assert_cmpuint(count_descriptors(), ==, f->n_descriptors);
     fixture_remove(f);
 }
 

@@ -11,13 +11,14 @@
 typedef struct Fixture {
     char *path;
     int root_fd;
+    unsigned n_descriptors; /* open after the set-up: none more at the tear-down */
 } Fixture;
 
 void fixture_set_up(Fixture *f);
 void fixture_tear_down(Fixture *f);
 
 /* Only the folder, beside a fixture that is in use. */
-void fixture_make(Fixture *f);
+void fixture_make(Fixture *f); /* removed before the other is torn down */
 void fixture_remove(Fixture *f);
 
 typedef enum FaultCall {

@@ -91,6 +91,8 @@ static NrdIngressResult present(void *user_data, const NrdIngressTarget *target,
     NrdIngressSlice left = *slice;
     NrdEntryRecord record;
     bool same = true;
+    if (s->slow_us > 0)
+        g_usleep((gulong)s->slow_us);
     pthread_mutex_lock(&s->lock);
     NrdIngressResult result = may_commit(s, target->partition);
     const GPtrArray *records = s->records[target->partition];
@@ -471,6 +473,35 @@ static void test_claim_takes_names_back(void)
     fixture_tear_down(&f);
 }
 
+/* After a crash somebody claims the partition before the replay has looked: he waits until it has. */
+static void test_claim_waits_for_the_replay(void)
+{
+    Fixture f, crashed;
+    Store s;
+    fixture_set_up(&f);
+    fixture_make(&crashed);
+    store_init(&s);
+    s.away = true;
+    NrdIngress *ingress = start(&f, &s);
+    g_assert_cmpint(put(ingress, 1, "tick"), ==, 0); /* names offset 0, and is not committed */
+    fixture_copy(&f, &crashed);
+    nrd_ingress_close(ingress, 10);
+    s.away = false;
+    s.slow_us = 50000;
+    ingress = start(&crashed, &s);
+    g_assert_cmpint(nrd_ingress_claim(ingress, ID_A, 1), ==, 0);
+    pthread_mutex_lock(&s.lock);
+    g_ptr_array_add(s.records[1], g_strdup("tick"));
+    pthread_mutex_unlock(&s.lock);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 1, "tick tick");
+    nrd_ingress_unclaim(ingress, ID_A, 1);
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_remove(&crashed);
+    fixture_tear_down(&f);
+}
+
 /* Without a claim the records at the named offset are its own. */
 static void test_recognized(void)
 {
@@ -496,8 +527,8 @@ static void test_recognized(void)
     assert_store(&s, 1, "a");
     g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_INGRESS_RECOGNIZED), ==, before + 1);
     store_clear(&s);
-    fixture_tear_down(&f);
     fixture_remove(&crashed);
+    fixture_tear_down(&f);
 }
 
 /* ---- crashes ---- */
@@ -716,6 +747,7 @@ int main(int argc, char **argv)
     g_test_add_func("/ingress/dispatch/one-stuck-partition", test_one_stuck_partition);
     g_test_add_func("/ingress/dispatch/one-topic-hangs", test_one_topic_hangs);
     g_test_add_func("/ingress/dispatch/claim-takes-names-back", test_claim_takes_names_back);
+    g_test_add_func("/ingress/dispatch/claim-waits-for-the-replay", test_claim_waits_for_the_replay);
     g_test_add_func("/ingress/dispatch/recognized", test_recognized);
     g_test_add_func("/ingress/dispatch/crashes", test_crashes);
     g_test_add_func("/ingress/dispatch/crashes-with-moves", test_crashes_with_moves);
