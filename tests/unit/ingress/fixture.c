@@ -33,9 +33,83 @@ static int error_of(void)
     return error < 0 ? error : -EIO;
 }
 
+/* ---- what a power cut would leave ---- */
+
+typedef struct Durable {
+    gint64 size_bytes; /* as of the last sync of the file */
+    bool named;        /* its folder was synced since it was made */
+} Durable;
+
+static pthread_mutex_t durable_lock = PTHREAD_MUTEX_INITIALIZER;
+static GHashTable *durable; /* inode number -> Durable */
+
+static Durable *durable_of(ino_t inode)
+{
+    if (!durable)
+        durable = g_hash_table_new_full(NULL, NULL, NULL, g_free);
+    Durable *d = g_hash_table_lookup(durable, GSIZE_TO_POINTER(inode));
+    if (!d) {
+        d = g_new0(Durable, 1);
+        g_hash_table_insert(durable, GSIZE_TO_POINTER(inode), d);
+    }
+    return d;
+}
+
+static void note_names(int dir_fd)
+{
+    g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
+    if (nrd_io_real.list(dir_fd, names) < 0)
+        return;
+    for (guint i = 0; i < names->len; i++) {
+        struct stat st;
+        if (nrd_io_real.fstatat(dir_fd, names->pdata[i], &st) == 0)
+            durable_of(st.st_ino)->named = true;
+    }
+}
+
+static int note_sync(int fd, int rc)
+{
+    struct stat st;
+    if (rc < 0 || nrd_io_real.fstat(fd, &st) < 0)
+        return rc;
+    pthread_mutex_lock(&durable_lock);
+    if (S_ISDIR(st.st_mode))
+        note_names(fd);
+    else
+        durable_of(st.st_ino)->size_bytes = st.st_size;
+    pthread_mutex_unlock(&durable_lock);
+    return rc;
+}
+
+/* A file that is made may get the number of one that is gone. */
+static int note_created(int fd)
+{
+    struct stat st;
+    if (fd < 0 || nrd_io_real.fstat(fd, &st) < 0 || st.st_size > 0)
+        return fd;
+    pthread_mutex_lock(&durable_lock);
+    *durable_of(st.st_ino) = (Durable){ 0, false };
+    pthread_mutex_unlock(&durable_lock);
+    return fd;
+}
+
+static gint64 durable_size(const char *path)
+{
+    GStatBuf st;
+    gint64 size_bytes = -1;
+    pthread_mutex_lock(&durable_lock);
+    /* The checkpoint is synced before it gets its name, and replaces one that had it: the new one is as good. */
+    if (g_stat(path, &st) == 0 && (durable_of(st.st_ino)->named || g_str_has_suffix(path, "/checkpoint")))
+        size_bytes = durable_of(st.st_ino)->size_bytes;
+    pthread_mutex_unlock(&durable_lock);
+    return size_bytes;
+}
+
 static int faulty_open(int dirfd, const char *path, int flags, mode_t mode)
 {
-    return flags & O_CREAT && fires(FAULT_OPEN) ? error_of() : nrd_io_real.open(dirfd, path, flags, mode);
+    if (!(flags & O_CREAT))
+        return nrd_io_real.open(dirfd, path, flags, mode);
+    return fires(FAULT_OPEN) ? error_of() : note_created(nrd_io_real.open(dirfd, path, flags, mode));
 }
 
 static ssize_t faulty_pread(int fd, void *buf, size_t size, int64_t pos)
@@ -56,12 +130,12 @@ static ssize_t faulty_pwritev(int fd, const struct iovec *iov, int n_iov, int64_
 
 static int faulty_fdatasync(int fd)
 {
-    return fires(FAULT_FDATASYNC) ? error_of() : nrd_io_real.fdatasync(fd);
+    return fires(FAULT_FDATASYNC) ? error_of() : note_sync(fd, nrd_io_real.fdatasync(fd));
 }
 
 static int faulty_fsync(int fd)
 {
-    return fires(FAULT_FSYNC) ? error_of() : nrd_io_real.fsync(fd);
+    return fires(FAULT_FSYNC) ? error_of() : note_sync(fd, nrd_io_real.fsync(fd));
 }
 
 static int faulty_ftruncate(int fd, int64_t size)
@@ -179,8 +253,9 @@ void fixture_copy(Fixture *from, Fixture *to)
         g_autofree char *source = fixture_file(from, names->pdata[i]), *target = fixture_file(to, names->pdata[i]);
         g_autofree char *bytes = NULL;
         gsize size = 0;
-        if (g_file_get_contents(source, &bytes, &size, NULL)) /* it may just have been removed */
-            g_assert_true(g_file_set_contents(target, bytes, (gssize)size, NULL));
+        gint64 synced = durable_size(source);                                /* first: the file may grow meanwhile */
+        if (synced >= 0 && g_file_get_contents(source, &bytes, &size, NULL)) /* it may just have been removed */
+            g_assert_true(g_file_set_contents(target, bytes, MIN((gssize)size, (gssize)synced), NULL));
     }
 }
 

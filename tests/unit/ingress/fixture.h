@@ -45,7 +45,7 @@ GPtrArray *fixture_names(Fixture *f);
 char *fixture_file(Fixture *f, const char *name);
 unsigned fixture_count(Fixture *f, const char *suffix);
 
-/* Copies ingress/ as it is: crash simulation. Contents only of what was synced. */
+/* Copies of ingress/ what a power cut would leave: files whose name was synced, as long as they were at their last sync. */
 void fixture_copy(Fixture *from, Fixture *to);
 
 /* Appends and waits. */
