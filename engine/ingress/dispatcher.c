@@ -32,6 +32,7 @@ typedef struct Batch {
     uint64_t note;     /* what a checkpoint has to know before */
     bool damaged;      /* the only part cannot be read back any more */
     bool was_there;
+    bool again; /* it was not: it is named anew, and committed by the next pass */
     uint64_t first;
     GPtrArray *dead; /* of NrdPending: nothing left of them */
     uint32_t moved_to;
@@ -173,6 +174,10 @@ static NrdIngressResult pass(NrdDispatcher *d, Batch *batch)
     NrdIngressResult result = batch->verify ? look_up(d, batch) : NRD_INGRESS_DONE;
     if (result != NRD_INGRESS_DONE)
         return result;
+    if (batch->verify && !batch->was_there) {
+        batch->again = true;
+        return NRD_INGRESS_DONE;
+    }
     if (batch->was_there) {
         batch->first = batch->expected;
         nrd_counter_add(NRD_COUNTER_INGRESS_RECOGNIZED, 1);
@@ -274,6 +279,17 @@ static void fail_and_lock(NrdDispatcher *d, Batch *batch, NrdIngressResult resul
     nrd_lane_set_state(d, lane, lane->parts.head ? NRD_LANE_WAITING : NRD_LANE_IDLE);
 }
 
+/* The offset that an entry of an earlier run names may not be the one that its part gets now: what was before it may have
+ * been lost with the crash. */
+static void look_no_more_and_lock(NrdDispatcher *d, Batch *batch)
+{
+    pthread_mutex_lock(&d->lock);
+    ((NrdPart *)batch->parts->pdata[0])->verify = false;
+    put_back_locked(batch);
+    batch->lane->exact = false;
+    nrd_lane_set_state(d, batch->lane, NRD_LANE_READY);
+}
+
 static void succeed_and_lock(NrdDispatcher *d, Batch *batch, bool committed)
 {
     NrdLane *lane = batch->lane;
@@ -312,7 +328,9 @@ static void run_lane_locked(NrdDispatcher *d, NrdLane *lane)
     if (batch.parts->len > 0) {
         pthread_mutex_unlock(&d->lock);
         NrdIngressResult result = pass(d, &batch);
-        if (result == NRD_INGRESS_DONE || result == NRD_INGRESS_GONE)
+        if (batch.again)
+            look_no_more_and_lock(d, &batch);
+        else if (result == NRD_INGRESS_DONE || result == NRD_INGRESS_GONE)
             succeed_and_lock(d, &batch, result == NRD_INGRESS_DONE);
         else
             fail_and_lock(d, &batch, result);

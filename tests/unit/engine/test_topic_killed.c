@@ -16,7 +16,6 @@
 
 #define N_ROUNDS 12
 #define N_WRITERS 4
-#define N_PARTITIONS 3
 
 static NrdEngine *open_engine(const char *path, NrdTopic **topic)
 {
@@ -152,7 +151,7 @@ static void assert_exactly_once(const char *path, GHashTable *acked)
     GHashTableIter iter;
     gpointer name;
     wait_until_dispatched(engine);
-    for (uint32_t i = 0; i < N_PARTITIONS; i++)
+    for (uint32_t i = 0; i < nrd_topic_n_partitions(topic); i++)
         add_records(nrd_topic_partition(topic, i), seen);
     g_hash_table_iter_init(&iter, acked);
     while (g_hash_table_iter_next(&iter, &name, NULL)) {
