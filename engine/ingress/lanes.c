@@ -134,11 +134,13 @@ void nrd_lane_name(NrdDispatcher *d, NrdLane *lane)
     NrdIngressTarget target = target_of(lane);
     const NrdIngressOps *ops = &d->options.ops;
     uint64_t next;
-    if (lane->n_claims > 0 || has_parts(lane, true) || !ops->next_offset(ops->user_data, &target, &next))
+    if (lane->n_claims > 0 || !ops->next_offset(ops->user_data, &target, &next))
         return;
     d->notes++;
     for (GList *l = lane->parts.head; l; l = l->next) {
         NrdPart *part = l->data;
+        if (part->verify)
+            return; /* where those behind it go depends on whether it is there */
         if (part->expected != next)
             part->note = d->notes;
         part->expected = next;
