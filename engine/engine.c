@@ -33,6 +33,7 @@ static NrdEngine *engine_new(const NrdEngineOptions *options)
 
 static void engine_free(NrdEngine *engine)
 {
+    nrd_lingers_free(engine->lingers);
     g_hash_table_unref(engine->topics); /* the last of each topic: partitions clear their timers */
     nrd_housekeeping_free(engine->housekeeping);
     nrd_timers_free(engine->timers);
@@ -94,6 +95,7 @@ int nrd_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, cha
     }
     engine->timers = nrd_timers_new();
     engine->housekeeping = nrd_housekeeping_new(engine);
+    engine->lingers = nrd_lingers_new(engine->timers);
     g_autoptr(GPtrArray) names = nrd_metastore_names(engine->meta);
     for (guint i = 0; i < names->len; i++)
         load_topic(engine, names->pdata[i]);
@@ -101,6 +103,7 @@ int nrd_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, cha
     if (!options->read_only)
         sweep(engine);
     nrd_housekeeping_start(engine->housekeeping);
+    nrd_dispatch_open(engine);
     *ret_engine = engine;
     return 0;
 }
@@ -129,6 +132,7 @@ void nrd_engine_stop(NrdEngine *engine)
 int nrd_engine_close(NrdEngine *engine)
 {
     int first_error = 0;
+    nrd_dispatch_close(engine); /* while partitions can still be opened */
     nrd_housekeeping_stop(engine->housekeeping); /* before what the loops walk through */
     GPtrArray *topics = nrd_engine_topics(engine);
     for (guint i = 0; i < topics->len; i++) {

@@ -30,6 +30,7 @@ typedef struct NrdEngine NrdEngine;
 typedef struct NrdTopic NrdTopic;
 typedef struct NrdPartition NrdPartition;
 typedef struct NrdProducer NrdProducer;
+typedef struct NrdTopicProducer NrdTopicProducer;
 typedef struct NrdReader NrdReader;
 
 /* Called once with 0 or a negative errno. */
@@ -227,6 +228,28 @@ size_t nrd_producer_read_ranges(NrdProducer *producer, char *buf, size_t size);
 /* Commits what is left (a failure is logged, and the records are dropped: their writer was told at close) and gives the
  * opener's reference back. Calls back (done may be NULL) when nothing of it is left. May block on the disk. */
 void nrd_producer_close(NrdProducer *producer, NrdDoneFn done, void *user_data);
+
+/* ---- producing to a topic ---- */
+
+/* The same, for a topic as a whole: a sync calls back when the ingress WAL holds the records durably. They are then
+ * committed to the partitions that their keys choose (FNV-1a 32 over the key, modulo the number of partitions; unkeyed
+ * records take turns; a partition that is out of service is passed over), visible within milliseconds, tried again until
+ * it succeeds, over restarts too; and go to another partition when theirs keeps failing. Each function is what the one of
+ * NrdProducer with its name is, but for this:
+ * open: -EIDRM, -EROFS, -EIO (the topic is out of service, or the ingress WAL cannot be read).
+ * sync: what the WAL's disk says, -EIDRM, -EAGAIN (far too much is waiting to be committed).
+ * read_ranges: the lines come when the dispatcher has committed. */
+int nrd_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer **ret_producer) NRD_MUST_CHECK;
+int nrd_topic_producer_check(NrdTopicProducer *producer) NRD_MUST_CHECK;
+void nrd_topic_producer_add(NrdTopicProducer *producer, const void *key, size_t key_size, const void *payload,
+                            size_t payload_size);
+NrdUrgency nrd_topic_producer_wrote(NrdTopicProducer *producer); /* NOW: call nrd_topic_flush */
+void nrd_topic_flush(NrdTopic *topic);
+void nrd_topic_producer_sync(NrdTopicProducer *producer, NrdSyncScope scope, NrdDoneFn done, void *user_data);
+NrdTopicProducer *nrd_topic_producer_ref(NrdTopicProducer *producer);
+void nrd_topic_producer_unref(NrdTopicProducer *producer);
+size_t nrd_topic_producer_read_ranges(NrdTopicProducer *producer, char *buf, size_t size);
+void nrd_topic_producer_close(NrdTopicProducer *producer, NrdDoneFn done, void *user_data);
 
 /* ---- consuming ---- */
 

@@ -10,6 +10,9 @@
  *                              > state lock > queue lock
  *   line lock (of a topic) > state lock; line lock > queue lock
  *
+ *   The ingress's lock (engine/ingress/ingress.h) comes after engine admin and before topics, topic, state and queue lock;
+ *   a topic's produce lock comes before topic lock and state lock.
+ *
  *   engine admin    mutex; held across the I/O of creating, removing and deleting topics
  *   topic guard     mutex; held across the I/O of a change to one topic's record, and of opening and closing its
  *                   partitions: only callers of that topic wait (the seed takes the produce mutex before the guard; here
@@ -45,6 +48,8 @@
 #include <stdatomic.h>
 
 typedef struct NrdHousekeeping NrdHousekeeping;
+typedef struct NrdIngress NrdIngress;
+typedef struct NrdLingers NrdLingers;
 
 struct NrdEngine {
     NrdDataDir *data_dir;
@@ -55,6 +60,8 @@ struct NrdEngine {
     NrdTopicConfig defaults;
     NrdMetastore *meta;
     NrdTimers *timers;
+    NrdIngress *ingress; /* NULL: read-only, or its WAL cannot be read */
+    NrdLingers *lingers;
     atomic_bool stopping; /* parked readers were answered -ENODEV; no new ones */
     pthread_mutex_t admin;
     pthread_mutex_t topics_lock;
@@ -78,6 +85,13 @@ struct NrdTopic {
     GPtrArray *partitions;  /* of NrdPartition*, grows only */
     GPtrArray *retired;     /* of NrdPartition*: of an incarnation that is gone; handles may still point at them */
     uint32_t n_holds;
+
+    /* topic_produce.c */
+    bool lingering; /* guarded by the lock of NrdLingers */
+    pthread_mutex_t produce_lock;
+    /* guarded by produce_lock */
+    GQueue producers; /* of NrdTopicProducer*, by their link */
+    uint32_t next_turn;
 };
 
 /* One call that waits for a commit. */
@@ -262,6 +276,32 @@ void nrd_produce_flush_all(NrdPartition *partition);
 
 /* Answers who waits for a commit when none can happen any more. The caller has the role and keeps it. */
 void nrd_produce_fail_waiters(NrdPartition *partition, int error);
+
+/* Commits the batch (taken over) in one run of offsets, in a round with whatever producers of the partition hold. On
+ * failure nothing of it is left, and nothing of it will be tried again. The caller has a pin. Blocks. */
+int nrd_produce_commit(NrdPartition *partition, NrdRecordBatch *batch, uint64_t *ret_first) NRD_MUST_CHECK;
+
+/* ---- topic_produce.c ---- */
+
+NrdLingers *nrd_lingers_new(NrdTimers *timers);
+void nrd_lingers_free(NrdLingers *lingers); /* no producer is left; takes NULL */
+
+/* FNV-1a 32 over the key, modulo the number of partitions. Pure. */
+uint32_t nrd_key_partition(const void *key, size_t key_size, uint32_t n_partitions);
+
+/* ---- dispatch.c ---- */
+
+/* Reads the ingress WAL and starts its replay; every topic is loaded. */
+void nrd_dispatch_open(NrdEngine *engine);
+
+/* Waits a while for what is left in the WAL; the rest is for the next start. No topic producer is left. Blocks. */
+void nrd_dispatch_close(NrdEngine *engine);
+
+/* Whether a commit is worth trying. Memory only. */
+bool nrd_partition_seems_well(NrdPartition *partition);
+
+/* The next partition after `number` that seems well. Memory only. */
+bool nrd_topic_well_sibling(NrdTopic *topic, uint32_t number, uint32_t *ret_number);
 
 /* ---- consume.c ---- */
 

@@ -2,6 +2,7 @@
  * name. */
 #include "engine/engine_private.h"
 
+#include "engine/ingress/ingress.h"
 #include "engine/log/frame_cache.h"
 
 typedef struct Row {
@@ -12,6 +13,7 @@ typedef struct Row {
 } Row;
 
 #define STORAGE(kind) "{component=\"storage\",kind=\"" kind "\"}"
+#define INGRESS(kind) "{component=\"ingress\",kind=\"" kind "\"}"
 #define REASON(reason) "{reason=\"" reason "\"}"
 
 static const Row rows[] = {
@@ -20,6 +22,25 @@ static const Row rows[] = {
     { NRD_COUNTER_OPEN_FAILED, "narad_errors_total", STORAGE("open"), NULL },
     { NRD_COUNTER_RETENTION_UNLINK, "narad_errors_total", STORAGE("retention_unlink"), NULL },
     { NRD_COUNTER_PREALLOC_FAILED, "narad_errors_total", STORAGE("preallocation"), NULL },
+    { NRD_COUNTER_INGRESS_FAILED, "narad_errors_total", INGRESS("append"), NULL },
+    { NRD_COUNTER_INGRESS_SYNC_FAILED, "narad_errors_total", INGRESS("fsync"), NULL },
+    { NRD_COUNTER_INGRESS_CHECKPOINT, "narad_errors_total", INGRESS("checkpoint"), NULL },
+    { NRD_COUNTER_INGRESS_UNLINK, "narad_errors_total", INGRESS("unlink"), NULL },
+    { NRD_COUNTER_INGRESS_COMMIT, "narad_errors_total", INGRESS("commit"), NULL },
+    { NRD_COUNTER_INGRESS_DAMAGED, "narad_errors_total", INGRESS("damaged"), NULL },
+    { NRD_COUNTER_INGRESS_LOST, "narad_errors_total", INGRESS("lost_record"), NULL },
+    { NRD_COUNTER_INGRESS_ENTRIES, "narad_ingress_entries_total", "", "Batches acknowledged by the ingress WAL." },
+    { NRD_COUNTER_INGRESS_SYNCS, "narad_ingress_syncs_total", "", "Syncs of the ingress WAL." },
+    { NRD_COUNTER_INGRESS_DISPATCHED, "narad_ingress_dispatched_records_total", "",
+      "Records committed to their partition from the ingress WAL." },
+    { NRD_COUNTER_INGRESS_REROUTED, "narad_ingress_rerouted_records_total", "",
+      "Records that went to another partition because theirs failed." },
+    { NRD_COUNTER_INGRESS_DISCARDED, "narad_ingress_discarded_records_total", "",
+      "Records discarded because their topic was deleted." },
+    { NRD_COUNTER_INGRESS_REPLAYED, "narad_ingress_replayed_parts_total", "",
+      "Parts of batches that an earlier run left in the ingress WAL." },
+    { NRD_COUNTER_INGRESS_RECOGNIZED, "narad_ingress_recognized_parts_total", "",
+      "... of which were in their partition already." },
     { NRD_COUNTER_COMMITS, "narad_commits_total", "", "Commits that became durable and visible." },
     { NRD_COUNTER_RECORDS, "narad_committed_records_total", "", "Records in them." },
     { NRD_COUNTER_CORRUPT_FRAMES, "narad_corrupt_frames_total", "", "Damaged frames met, each counted once." },
@@ -81,6 +102,20 @@ static void count_partitions(NrdEngine *engine, uint64_t *ret_n_topics, uint64_t
     *ret_n_open = n_open;
 }
 
+static void append_ingress(GString *text, NrdEngine *engine)
+{
+    NrdIngressStats stats = { 0 };
+    if (engine->ingress)
+        nrd_ingress_stats(engine->ingress, &stats);
+    append_gauge(text, "narad_ingress_available", "1 when topics can be produced to as a whole.",
+                 engine->ingress != NULL);
+    append_gauge(text, "narad_ingress_pending_parts", "Parts of batches not committed to their partition yet.",
+                 stats.n_parts);
+    append_gauge(text, "narad_ingress_waiting_partitions", "Partitions that wait after a failed commit.",
+                 stats.n_waiting);
+    append_gauge(text, "narad_ingress_wal_bytes", "Size of the ingress WAL.", stats.wal_bytes);
+}
+
 char *nrd_engine_metrics(NrdEngine *engine)
 {
     GString *text = g_string_new(NULL);
@@ -95,6 +130,7 @@ char *nrd_engine_metrics(NrdEngine *engine)
     append_gauge(text, "narad_topics", "Topics.", n_topics);
     append_gauge(text, "narad_partitions", "Partitions.", n_partitions);
     append_gauge(text, "narad_partitions_open", "Partitions whose files are open.", n_open);
+    append_ingress(text, engine);
     append_gauge(text, "narad_frame_cache_bytes", "Bytes of decoded frames in memory.", nrd_frame_cache_size());
     return g_string_free(text, FALSE);
 }

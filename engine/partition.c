@@ -2,6 +2,8 @@
  * it. */
 #include "engine/engine_private.h"
 
+#include "engine/ingress/ingress.h"
+
 #include <errno.h>
 
 NrdLogSettings nrd_partition_log_settings(const NrdPartition *partition, const NrdTopicConfig *config)
@@ -148,6 +150,8 @@ int nrd_partition_reopen(NrdPartition *partition)
     }
     if (rc == 0)
         nrd_consume_wake(partition);
+    if (rc == 0 && partition->topic->engine->ingress)
+        nrd_ingress_kick(partition->topic->engine->ingress);
     nrd_partition_unpin(partition);
     return rc;
 }

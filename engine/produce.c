@@ -9,6 +9,7 @@
 #include "engine/engine_private.h"
 
 #include "engine/base/clock.h"
+#include "engine/ingress/ingress.h"
 
 #include <errno.h>
 
@@ -26,6 +27,7 @@
 struct NrdProducer {
     NrdPartition *partition; /* holds a reference to its topic */
     bool want_ranges;
+    bool once;   /* of nrd_produce_commit: records that failed are not kept */
     gint n_refs; /* atomic */
     /* guarded by the partition's produce lock */
     GList link;
@@ -34,6 +36,7 @@ struct NrdProducer {
     NrdRecordBatch *spare;     /* empty */
     int untold_errno;          /* failure of a background commit that nobody was told yet */
     int failing_errno;         /* result of the last commit */
+    uint64_t first;            /* offset that the last commit gave its first record */
     GString *ranges;
 };
 
@@ -140,6 +143,7 @@ static void producer_committed_locked(NrdProducer *producer, uint64_t first)
     if (producer->want_ranges)
         g_string_append_printf(producer->ranges, "p%05u %" G_GUINT64_FORMAT " %" G_GUINT64_FORMAT "\n",
                                producer->partition->number, first, first + batch->n_records - 1);
+    producer->first = first;
     producer->untold_errno = 0;
     producer->failing_errno = 0;
     keep_spare_locked(producer, batch);
@@ -148,7 +152,8 @@ static void producer_committed_locked(NrdProducer *producer, uint64_t first)
 static void producer_failed_locked(NrdProducer *producer, const Round *round)
 {
     NrdRecordBatch *batch = g_steal_pointer(&producer->in_flight);
-    nrd_record_batch_prepend(producer->pending, batch);
+    if (!producer->once)
+        nrd_record_batch_prepend(producer->pending, batch);
     nrd_record_batch_free(batch);
     producer->failing_errno = round->error;
     producer->untold_errno = has_waiter(round, producer) ? 0 : round->error;
@@ -319,6 +324,20 @@ static void on_linger(void *user_data)
 
 /* ---- producers ---- */
 
+/* Whoever commits beside the dispatcher says so first: see engine/ingress/ingress.h. */
+static int claim(NrdPartition *partition)
+{
+    NrdTopic *topic = partition->topic;
+    return topic->engine->ingress ? nrd_ingress_claim(topic->engine->ingress, topic->id, partition->number) : 0;
+}
+
+static void unclaim(NrdPartition *partition)
+{
+    NrdTopic *topic = partition->topic;
+    if (topic->engine->ingress)
+        nrd_ingress_unclaim(topic->engine->ingress, topic->id, partition->number);
+}
+
 int nrd_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer **ret_producer)
 {
     if (partition->topic->engine->read_only)
@@ -326,6 +345,11 @@ int nrd_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer **r
     int rc = nrd_partition_pin(partition);
     if (rc < 0)
         return rc;
+    rc = claim(partition);
+    if (rc < 0) {
+        nrd_partition_unpin(partition);
+        return rc;
+    }
     NrdProducer *producer = g_new0(NrdProducer, 1);
     producer->partition = partition;
     producer->want_ranges = want_ranges;
@@ -469,6 +493,7 @@ static void on_closed(void *user_data, int error)
     pthread_mutex_lock(&producer->partition->produce_lock);
     g_queue_unlink(&producer->partition->producers, &producer->link);
     pthread_mutex_unlock(&producer->partition->produce_lock);
+    unclaim(producer->partition);
     nrd_partition_unpin(producer->partition);
     nrd_producer_unref(producer);
     if (closing->done)
@@ -487,4 +512,77 @@ void nrd_producer_close(NrdProducer *producer, NrdDoneFn done, void *user_data)
         on_closed(closing, 0);
     else
         nrd_producer_sync(producer, NRD_SYNC_OWN, on_closed, closing);
+}
+
+/* ---- one commit, all or nothing: the dispatcher's ---- */
+
+typedef struct Once {
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    int error; /* 1: not called back yet; guarded by lock */
+} Once;
+
+static void on_once(void *user_data, int error)
+{
+    Once *once = user_data;
+    pthread_mutex_lock(&once->lock);
+    once->error = error;
+    pthread_cond_signal(&once->done);
+    pthread_mutex_unlock(&once->lock);
+}
+
+static int wait_for(Once *once)
+{
+    pthread_mutex_lock(&once->lock);
+    while (once->error == 1)
+        pthread_cond_wait(&once->done, &once->lock);
+    pthread_mutex_unlock(&once->lock);
+    pthread_cond_destroy(&once->done);
+    pthread_mutex_destroy(&once->lock);
+    return once->error;
+}
+
+static NrdProducer *producer_of_one(NrdPartition *partition, NrdRecordBatch *batch)
+{
+    NrdProducer *producer = g_new0(NrdProducer, 1);
+    producer->partition = partition;
+    producer->once = true;
+    producer->n_refs = 2; /* ours and the waiter's */
+    producer->link.data = producer;
+    producer->pending = batch;
+    nrd_topic_ref(partition->topic);
+    return producer;
+}
+
+int nrd_produce_commit(NrdPartition *partition, NrdRecordBatch *batch, uint64_t *ret_first)
+{
+    Once once = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 1 };
+    pthread_mutex_lock(&partition->produce_lock);
+    int rc = nrd_partition_usable(partition);
+    if (rc < 0) { /* once it is closed nobody would come for the waiter */
+        pthread_mutex_unlock(&partition->produce_lock);
+        nrd_record_batch_free(batch);
+        return rc;
+    }
+    /* The records and who waits for them at once: no round takes the ones without the other. */
+    NrdProducer *producer = producer_of_one(partition, batch);
+    NrdSyncWaiter waiter = { producer, NRD_SYNC_OWN, on_once, &once };
+    g_queue_push_tail_link(&partition->producers, &producer->link);
+    g_array_append_val(partition->sync_waiters, waiter);
+    bool runs = !partition->committing;
+    if (runs) {
+        partition->committing = true;
+        run_rounds_and_unlock(partition, ROUNDS_OF_A_WORKER);
+    } else {
+        pthread_mutex_unlock(&partition->produce_lock);
+    }
+    rc = wait_for(&once);
+    pthread_mutex_lock(&partition->produce_lock);
+    g_queue_unlink(&partition->producers, &producer->link);
+    uint64_t first = producer->first;
+    pthread_mutex_unlock(&partition->produce_lock);
+    nrd_producer_unref(producer);
+    if (rc == 0)
+        *ret_first = first;
+    return rc;
 }

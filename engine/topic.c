@@ -2,6 +2,7 @@
 #include "engine/engine_private.h"
 
 #include "engine/base/clock.h"
+#include "engine/ingress/ingress.h"
 #include "engine/io/io.h"
 #include "engine/meta/incarnation.h"
 
@@ -29,6 +30,7 @@ NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *rec
     nrd_topic_line_init(topic);
     pthread_mutex_init(&topic->guard, NULL);
     pthread_mutex_init(&topic->lock, NULL);
+    pthread_mutex_init(&topic->produce_lock, NULL);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -53,6 +55,7 @@ void nrd_topic_unref(NrdTopic *topic)
     nrd_line_clear(&topic->line);
     pthread_cond_destroy(&topic->released);
     pthread_mutex_destroy(&topic->lock);
+    pthread_mutex_destroy(&topic->produce_lock);
     pthread_mutex_destroy(&topic->guard);
     g_free(topic->fault);
     g_free(topic->name);
@@ -203,6 +206,8 @@ void nrd_topic_interrupt(NrdTopic *topic)
  * not known is never taken as empty. May open a partition to see. Blocks. */
 static int check_empty(NrdTopic *topic)
 {
+    if (topic->engine->ingress && nrd_ingress_holds(topic->engine->ingress, topic->id))
+        return true; /* acknowledged, on their way to a partition */
     for (uint32_t i = 0; i < nrd_topic_n_partitions(topic); i++) {
         NrdPartitionInfo info;
         int rc = nrd_partition_learn(nrd_topic_partition(topic, i));

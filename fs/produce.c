@@ -5,6 +5,7 @@
 #include "fs/framing.h"
 #include "fs/fs_private.h"
 #include "fs/hash.h"
+#include "fs/sink.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +14,7 @@
 #define PAGE_BYTES 4096
 
 typedef struct Produce {
-    NrdProducer *producer; /* NULL: opened for reading only, and never synced */
+    NrdSink sink; /* none: opened for reading only, and never synced */
     NrdFraming framing;
     uint64_t n_writes; /* requests taken, and how many of them a successful sync has covered */
     uint64_t n_synced;
@@ -55,8 +56,10 @@ static NrdFramingKind framing_of(const NrdHandle *handle)
 {
     switch (handle->node->info->kind) {
     case NRD_KIND_PRODUCE_JSONL:
+    case NRD_KIND_TOPIC_PRODUCE_JSONL:
         return NRD_FRAMING_JSONL;
     case NRD_KIND_PRODUCE_BIN:
+    case NRD_KIND_TOPIC_PRODUCE_BIN:
         return NRD_FRAMING_BIN;
     default:
         return NRD_FRAMING_LINES;
@@ -66,14 +69,14 @@ static NrdFramingKind framing_of(const NrdHandle *handle)
 static int produce_open(NrdHandle *handle)
 {
     int access = handle->flags & O_ACCMODE;
-    NrdProducer *producer = NULL;
+    NrdSink sink = { NULL, NULL };
     if (access != O_RDONLY) {
-        int error = nrd_producer_open(handle->partition, access == O_RDWR, &producer);
+        int error = nrd_sink_open(handle, access == O_RDWR, &sink);
         if (error < 0)
             return error;
     }
     Produce *produce = g_new0(Produce, 1);
-    produce->producer = producer;
+    produce->sink = sink;
     nrd_framing_init(&produce->framing, framing_of(handle));
     handle->state = produce;
     return 0;
@@ -96,13 +99,13 @@ static void produce_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t o
         return;
     }
     char *buf = g_malloc(size);
-    fuse_reply_buf(req, buf, nrd_producer_read_ranges(produce->producer, buf, size));
+    fuse_reply_buf(req, buf, nrd_sink_read_ranges(produce->sink, buf, size));
     g_free(buf);
 }
 
 static void add_record(void *user_data, const NrdFramedRecord *record)
 {
-    nrd_producer_add(user_data, record->key, record->key_size, record->payload, record->payload_size);
+    nrd_sink_add(*(NrdSink *)user_data, record->key, record->key_size, record->payload, record->payload_size);
 }
 
 /* The kernel cuts a large write(2) into requests of this size, or of a page less when its memory is not aligned. */
@@ -128,11 +131,13 @@ static size_t synchronous_size(NrdHandle *handle, const char *buf, size_t size, 
 static void log_refused(NrdHandle *handle, int error)
 {
     Produce *produce = handle->state;
-    NrdPartitionInfo info;
     NrdPlace place = nrd_handle_place(handle);
-    nrd_partition_info(handle->partition, &info);
-    place.offset = (int64_t)info.next_offset;
-    nrd_partition_info_clear(&info);
+    if (handle->partition) {
+        NrdPartitionInfo info;
+        nrd_partition_info(handle->partition, &info);
+        place.offset = (int64_t)info.next_offset;
+        nrd_partition_info_clear(&info);
+    }
     nrd_diag(NRD_LEVEL_WARNING, place, "a record was refused: %s: %s", produce->framing.why, g_strerror(-error));
 }
 
@@ -142,17 +147,17 @@ static int feed_locked(NrdHandle *handle, const char *buf, size_t size, WriteWai
     size_t max_record = (size_t)nrd_topic_max_record_bytes(handle->topic);
     NrdFramingRequest request = { (const uint8_t *)buf, size, may_be_cut(handle, size) };
     bool resent = nrd_framing_resent(&produce->framing, request.data, size);
-    int error = nrd_framing_feed(&produce->framing, request, max_record, add_record, produce->producer, &wait->taken);
+    int error = nrd_framing_feed(&produce->framing, request, max_record, add_record, &produce->sink, &wait->taken);
     if (error < 0 && !resent)
         log_refused(handle, error);
     return error;
 }
 
-static int end_locked(NrdHandle *handle, NrdFramingEnd when, NrdProducer *producer)
+static int end_locked(NrdHandle *handle, NrdFramingEnd when, NrdSink sink)
 {
     Produce *produce = handle->state;
     size_t max_record = (size_t)nrd_topic_max_record_bytes(handle->topic);
-    return nrd_framing_end(&produce->framing, when, max_record, add_record, producer);
+    return nrd_framing_end(&produce->framing, when, max_record, add_record, &sink);
 }
 
 /* Frames a request into the producer's buffer. */
@@ -176,7 +181,7 @@ static int take_locked(NrdHandle *handle, const char *buf, WriteWait *wait)
     /* An object in pieces is no error here: programs with buffers write so. What is unfinished is no record, and its
      * bytes are durable with the write that finishes it. */
     if (ends && wait->taken == size)
-        (void)!end_locked(handle, NRD_FRAMING_SYNC, produce->producer);
+        (void)!end_locked(handle, NRD_FRAMING_SYNC, produce->sink);
     produce->n_writes++;
     return 0;
 }
@@ -208,7 +213,7 @@ static void sync_write(NrdHandle *handle, const WriteWait *template)
     Produce *produce = handle->state;
     WriteWait *wait = g_memdup2(template, sizeof *template);
     wait->handle = nrd_handle_ref(handle);
-    nrd_producer_sync(produce->producer, NRD_SYNC_OWN, write_synced, wait);
+    nrd_sink_sync(produce->sink, NRD_SYNC_OWN, write_synced, wait);
 }
 
 static void produce_write(NrdHandle *handle, fuse_req_t req, const char *buf, size_t size, int flags)
@@ -219,11 +224,11 @@ static void produce_write(NrdHandle *handle, fuse_req_t req, const char *buf, si
 
     g_mutex_lock(&handle->lock);
     /* A synchronous write tells its own failure, and its repetition has to reach the sync. */
-    int error = wait.synchronous && produce->failed ? 0 : nrd_producer_check(produce->producer);
+    int error = wait.synchronous && produce->failed ? 0 : nrd_sink_check(produce->sink);
     if (error == 0)
         error = take_locked(handle, buf, &wait);
     if (error == 0)
-        urgency = nrd_producer_wrote(produce->producer);
+        urgency = nrd_sink_wrote(produce->sink);
     wait.n_writes = produce->n_writes;
     g_mutex_unlock(&handle->lock);
 
@@ -234,7 +239,7 @@ static void produce_write(NrdHandle *handle, fuse_req_t req, const char *buf, si
     } else if (urgency == NRD_URGENCY_NOW) {
         nrd_handle_ref(handle); /* after the reply the handle may be closed */
         fuse_reply_write(req, wait.taken);
-        nrd_partition_flush(handle->partition);
+        nrd_sink_flush(handle);
         nrd_handle_unref(handle);
     } else {
         fuse_reply_write(req, wait.taken);
@@ -273,20 +278,20 @@ static void sync_part(NrdHandle *handle, SyncWait *wait, bool is_fsync)
     part->wait = wait;
     part->handle = nrd_handle_ref(handle);
     g_mutex_lock(&handle->lock);
-    NrdProducer *producer = produce->producer ? nrd_producer_ref(produce->producer) : NULL;
-    if (producer)
-        part->unfinished = end_locked(handle, is_fsync ? NRD_FRAMING_SYNC : NRD_FRAMING_FLUSH, producer);
+    NrdSink sink = nrd_sink_ref(produce->sink);
+    if (nrd_sink_is_open(sink))
+        part->unfinished = end_locked(handle, is_fsync ? NRD_FRAMING_SYNC : NRD_FRAMING_FLUSH, sink);
     if (part->unfinished < 0)
         nrd_diag(NRD_LEVEL_NOTICE, nrd_handle_place(handle), "an fsync found a record that has not ended: %s",
                  produce->framing.why);
     part->n_writes = produce->n_writes;
     g_mutex_unlock(&handle->lock);
-    if (!producer) {
+    if (!nrd_sink_is_open(sink)) {
         part_synced(part, 0);
         return;
     }
-    nrd_producer_sync(producer, is_fsync ? NRD_SYNC_FILE : NRD_SYNC_OWN, part_synced, part);
-    nrd_producer_unref(producer);
+    nrd_sink_sync(sink, is_fsync ? NRD_SYNC_FILE : NRD_SYNC_OWN, part_synced, part);
+    nrd_sink_unref(sink);
 }
 
 static void produce_flush(NrdHandle *handle, fuse_req_t req)
@@ -307,24 +312,25 @@ static void produce_flush(NrdHandle *handle, fuse_req_t req)
 
 /* `sync FILE` opens for reading: what the other handles of the partition hold is committed through a producer of its
  * own. */
-static int ensure_producer(NrdHandle *handle)
+static int ensure_sink(NrdHandle *handle)
 {
     Produce *produce = handle->state;
-    NrdProducer *producer;
+    NrdSink sink;
     g_mutex_lock(&handle->lock);
-    bool there = produce->producer != NULL;
+    bool there = nrd_sink_is_open(produce->sink);
     g_mutex_unlock(&handle->lock);
     if (there)
         return 0;
-    int error = nrd_producer_open(handle->partition, false, &producer);
+    int error = nrd_sink_open(handle, false, &sink);
     if (error < 0)
         return error;
     g_mutex_lock(&handle->lock);
-    if (!produce->producer)
-        produce->producer = g_steal_pointer(&producer);
+    bool surplus = nrd_sink_is_open(produce->sink);
+    if (!surplus)
+        produce->sink = sink;
     g_mutex_unlock(&handle->lock);
-    if (producer)
-        nrd_producer_close(producer, NULL, NULL);
+    if (surplus)
+        nrd_sink_close(sink, NULL, NULL);
     return 0;
 }
 
@@ -337,7 +343,7 @@ static GPtrArray *producing_handles(NrdNode *node)
         NrdHandle *handle = node->handles->pdata[i];
         Produce *produce = handle->state;
         g_mutex_lock(&handle->lock);
-        if (produce->producer)
+        if (nrd_sink_is_open(produce->sink))
             g_ptr_array_add(found, nrd_handle_ref(handle));
         g_mutex_unlock(&handle->lock);
     }
@@ -347,7 +353,7 @@ static GPtrArray *producing_handles(NrdNode *node)
 
 static void produce_fsync(NrdHandle *handle, fuse_req_t req)
 {
-    int error = ensure_producer(handle);
+    int error = ensure_sink(handle);
     if (error < 0) {
         nrd_reply_error(req, error == -EROFS ? 0 : error);
         return;
@@ -373,14 +379,15 @@ static void produce_release(NrdHandle *handle, bool last)
 {
     Produce *produce = handle->state;
     g_mutex_lock(&handle->lock);
-    NrdProducer *producer = g_steal_pointer(&produce->producer);
-    int dropped = producer ? end_locked(handle, NRD_FRAMING_CLOSE, producer) : 0;
+    NrdSink sink = produce->sink;
+    produce->sink = (NrdSink){ NULL, NULL };
+    int dropped = nrd_sink_is_open(sink) ? end_locked(handle, NRD_FRAMING_CLOSE, sink) : 0;
     g_mutex_unlock(&handle->lock);
     if (dropped < 0)
         nrd_diag(NRD_LEVEL_WARNING, nrd_handle_place(handle), "a record that never ended was dropped: %s",
                  produce->framing.why);
-    if (producer)
-        nrd_producer_close(producer, closed, handle);
+    if (nrd_sink_is_open(sink))
+        nrd_sink_close(sink, closed, handle);
     else
         nrd_handle_unref(handle);
 }

@@ -64,7 +64,21 @@ typedef enum NrdCounter {
     NRD_COUNTER_INDEX_REBUILT,                                      /* side indexes made again from their segments */
     NRD_COUNTER_CACHE_HITS,                                         /* frames found in memory */
     NRD_COUNTER_CACHE_MISSES,                                       /* frames read and decoded */
-    NRD_COUNTER_PREALLOC_FAILED, /* errors_total{component="storage",kind="preallocation"} */
+    NRD_COUNTER_PREALLOC_FAILED,     /* errors_total{component="storage",kind="preallocation"} */
+    NRD_COUNTER_INGRESS_ENTRIES,     /* entries acknowledged by the ingress WAL */
+    NRD_COUNTER_INGRESS_SYNCS,       /* its fdatasyncs */
+    NRD_COUNTER_INGRESS_FAILED,      /* errors_total{component="ingress",kind="append"} */
+    NRD_COUNTER_INGRESS_SYNC_FAILED, /* errors_total{component="ingress",kind="fsync"} */
+    NRD_COUNTER_INGRESS_CHECKPOINT,  /* errors_total{component="ingress",kind="checkpoint"} */
+    NRD_COUNTER_INGRESS_UNLINK,      /* errors_total{component="ingress",kind="unlink"} */
+    NRD_COUNTER_INGRESS_COMMIT,      /* errors_total{component="ingress",kind="commit"}: passes that failed */
+    NRD_COUNTER_INGRESS_DAMAGED,     /* runs of bytes passed over by recovery */
+    NRD_COUNTER_INGRESS_REPLAYED,    /* parts taken over from an earlier run */
+    NRD_COUNTER_INGRESS_RECOGNIZED,  /* ... of which were found in their partition already */
+    NRD_COUNTER_INGRESS_DISPATCHED,  /* records committed to their partition */
+    NRD_COUNTER_INGRESS_REROUTED,    /* records that went to a sibling */
+    NRD_COUNTER_INGRESS_DISCARDED,   /* records whose topic is gone */
+    NRD_COUNTER_INGRESS_LOST,        /* records that could not be read back: damaged on disk */
     NRD_N_COUNTERS,
 } NrdCounter;
 

@@ -1,0 +1,503 @@
+/* The workers: what they do with a lane, and when they do it again.
+ *
+ * A job is a lane that is ready, a WAL round that somebody handed over, or a checkpoint that is due. A worker that finds
+ * none sleeps until the next retry or checkpoint, or without a timeout. */
+#include "engine/ingress/dispatcher_private.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/diag.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define BATCH_BYTES (4 * NRD_MIB)
+#define BATCH_RECORDS 16384
+#define FIRST_DELAY_MS 25
+#define MAX_DELAY_MS 1000
+#define AWAY_DELAY_MS 5000 /* of a topic that is out of service: memory only, and a kick comes when it is well */
+#define PASSES_BEFORE_MOVE 3
+#define TELL_AGAIN_MS 10000
+#define LEFT_TO_OTHERS 2 /* workers that one topic does not get */
+
+/* ---- a batch: what a worker takes from a lane at once ---- */
+
+typedef struct Batch {
+    NrdLane *lane;
+    GPtrArray *parts;   /* of NrdPart */
+    GPtrArray *entries; /* bytes that were read for it (g_free) */
+    GArray *slices;     /* of NrdIngressSlice */
+    NrdIngressTarget target;
+    bool verify;       /* one part, which may be there */
+    uint64_t expected; /* ... at this offset */
+    uint64_t note;     /* what a checkpoint has to know before */
+    bool damaged;      /* the only part cannot be read back any more */
+    bool was_there;
+    bool again; /* it was not: it is named anew, and committed by the next pass */
+    uint64_t first;
+    GPtrArray *dead; /* of NrdPending: nothing left of them */
+    uint32_t moved_to;
+    bool tell_move;
+} Batch;
+
+static bool fits(const Batch *batch, const NrdPart *part, size_t n_bytes, uint64_t n_records)
+{
+    if (batch->parts->len == 0)
+        return true;
+    return !batch->verify && !part->verify && n_bytes + part->size <= BATCH_BYTES &&
+           n_records + part->n_records <= BATCH_RECORDS;
+}
+
+/* Lock held. */
+static void batch_take_locked(NrdDispatcher *d, NrdLane *lane, Batch *batch)
+{
+    size_t n_bytes = 0;
+    uint64_t n_records = 0;
+    *batch = (Batch){ .lane = lane, .target = { g_strdup(lane->topic), g_strdup(lane->id), lane->partition } };
+    batch->dead = g_ptr_array_new();
+    batch->parts = g_ptr_array_new();
+    batch->entries = g_ptr_array_new_with_free_func(g_free);
+    batch->slices = g_array_new(FALSE, FALSE, sizeof(NrdIngressSlice));
+    while (lane->parts.head) {
+        NrdPart *part = lane->parts.head->data;
+        if (!fits(batch, part, n_bytes, n_records))
+            break;
+        g_queue_unlink(&lane->parts, &part->link);
+        g_ptr_array_add(batch->parts, part);
+        batch->verify = part->verify;
+        batch->expected = part->expected;
+        batch->note = MAX(batch->note, part->note);
+        n_bytes += part->size;
+        n_records += part->n_records;
+    }
+    lane->n_running = batch->parts->len;
+    lane->verifying = batch->verify;
+}
+
+static void batch_clear(Batch *batch)
+{
+    for (guint i = 0; i < batch->dead->len; i++)
+        nrd_pending_free(batch->dead->pdata[i]);
+    g_ptr_array_unref(batch->dead);
+    g_free((char *)batch->target.topic);
+    g_free((char *)batch->target.id);
+    g_ptr_array_unref(batch->parts);
+    g_ptr_array_unref(batch->entries);
+    g_array_unref(batch->slices);
+}
+
+/* The bytes of the part's entry: what is in memory stays there as long as the entry has parts. */
+static int entry_bytes(NrdDispatcher *d, Batch *batch, const NrdPart *part, const uint8_t **ret_bytes)
+{
+    NrdPending *entry = part->entry;
+    uint8_t *bytes = NULL;
+    pthread_mutex_lock(&d->lock);
+    *ret_bytes = entry->bytes;
+    pthread_mutex_unlock(&d->lock);
+    if (*ret_bytes)
+        return 0;
+    int rc = nrd_wal_read(d->options.wal, entry->segment, entry->pos, entry->size, &bytes);
+    if (rc < 0)
+        return rc;
+    pthread_mutex_lock(&d->lock);
+    if (!entry->bytes && d->memory_bytes + entry->size <= d->options.memory_bytes) {
+        entry->bytes = bytes;
+        d->memory_bytes += entry->size;
+    } else {
+        g_ptr_array_add(batch->entries, bytes);
+    }
+    pthread_mutex_unlock(&d->lock);
+    *ret_bytes = bytes;
+    return 0;
+}
+
+static NrdPlace place_of(const Batch *batch)
+{
+    return (NrdPlace){ batch->target.topic, batch->target.partition, NRD_NO_OFFSET };
+}
+
+/* Damage is told, and the part is done with: nobody will ever read it. Parts behind it wait for the next batch. */
+static int load(NrdDispatcher *d, Batch *batch)
+{
+    for (guint i = 0; i < batch->parts->len; i++) {
+        const NrdPart *part = batch->parts->pdata[i];
+        const uint8_t *bytes = NULL;
+        NrdEntryView view;
+        NrdEntryPart data;
+        int rc = entry_bytes(d, batch, part, &bytes);
+        if (rc == -EBADMSG && batch->parts->len == 1) {
+            nrd_counter_add(NRD_COUNTER_INGRESS_LOST, part->n_records);
+            nrd_diag(NRD_LEVEL_ERROR, place_of(batch),
+                     "%u records in %s are damaged on disk and cannot be committed: they are lost", part->n_records,
+                     part->entry->segment->path);
+            batch->damaged = true;
+            return 0;
+        }
+        if (rc < 0)
+            return rc;
+        nrd_entry_view_own(bytes, &view);
+        nrd_entry_part(&view, part->index, &data);
+        NrdIngressSlice slice = { data.records, data.size, data.n_records };
+        g_array_append_val(batch->slices, slice);
+    }
+    return 0;
+}
+
+/* ---- a pass ---- */
+
+static NrdIngressResult look_up(NrdDispatcher *d, Batch *batch)
+{
+    const NrdIngressOps *ops = &d->options.ops;
+    bool there = false;
+    NrdIngressResult result = ops->present(ops->user_data, &batch->target,
+                                           &g_array_index(batch->slices, NrdIngressSlice, 0), batch->expected, &there);
+    pthread_mutex_lock(&d->lock);
+    /* the name may have been taken back meanwhile */
+    batch->was_there = there && ((NrdPart *)batch->parts->pdata[0])->verify;
+    pthread_mutex_unlock(&d->lock);
+    return result;
+}
+
+/* One attempt. No lock held. */
+static NrdIngressResult pass(NrdDispatcher *d, Batch *batch)
+{
+    const NrdIngressOps *ops = &d->options.ops;
+    int rc = load(d, batch);
+    if (rc < 0) {
+        nrd_diag(NRD_LEVEL_WARNING, place_of(batch), "records could not be read back from the ingress WAL: %s",
+                 g_strerror(-rc));
+        return NRD_INGRESS_FAILED;
+    }
+    if (batch->damaged)
+        return NRD_INGRESS_DONE;
+    if (batch->note > 0 && d->options.checkpoint(d->options.user_data, batch->note) < 0)
+        return NRD_INGRESS_FAILED;
+    NrdIngressResult result = batch->verify ? look_up(d, batch) : NRD_INGRESS_DONE;
+    if (result != NRD_INGRESS_DONE)
+        return result;
+    if (batch->verify && !batch->was_there) {
+        batch->again = true;
+        return NRD_INGRESS_DONE;
+    }
+    if (batch->was_there) {
+        batch->first = batch->expected;
+        nrd_counter_add(NRD_COUNTER_INGRESS_RECOGNIZED, 1);
+        return NRD_INGRESS_DONE;
+    }
+    return ops->commit(ops->user_data, &batch->target, (const NrdIngressSlice *)(const void *)batch->slices->data,
+                       batch->slices->len, &batch->first);
+}
+
+/* ---- what follows ---- */
+
+static uint64_t n_records_of(const Batch *batch)
+{
+    uint64_t n = 0;
+    for (guint i = 0; i < batch->parts->len; i++)
+        n += ((const NrdPart *)batch->parts->pdata[i])->n_records;
+    return n;
+}
+
+/* Tells who wants to know the offsets. No lock held. */
+static void tell_sinks(const Batch *batch)
+{
+    uint64_t first = batch->first;
+    for (guint i = 0; i < batch->parts->len; i++) {
+        const NrdPart *part = batch->parts->pdata[i];
+        const NrdIngressSink *sink = &part->entry->sink;
+        if (sink->committed)
+            sink->committed(sink->user_data, batch->lane->partition, first, first + part->n_records - 1);
+        first += part->n_records;
+    }
+}
+
+/* Entries without parts are left to batch_clear, to be freed without the lock. Lock held. */
+static void finish_locked(NrdDispatcher *d, Batch *batch, bool committed)
+{
+    NrdLane *lane = batch->lane;
+    uint64_t first = batch->first;
+    for (guint i = 0; i < batch->parts->len; i++) {
+        NrdPart *part = batch->parts->pdata[i];
+        if (committed && part->expected != NRD_ENTRY_OFFSET_UNKNOWN && part->expected != first) {
+            lane->exact = false; /* somebody came between, without a claim: not to be believed any more */
+            d->trust = MAX(d->trust, nrd_wal_next_sequence(d->options.wal));
+        }
+        first += part->n_records;
+        NrdPending *entry = nrd_part_finish(d, lane, part);
+        if (entry)
+            g_ptr_array_add(batch->dead, entry);
+    }
+    lane->n_failed = 0;
+}
+
+/* Gives the parts back to the head of the lane, in order. Lock held. */
+static void put_back_locked(Batch *batch)
+{
+    NrdLane *lane = batch->lane;
+    for (guint i = batch->parts->len; i > 0; i--)
+        g_queue_push_head_link(&lane->parts, &((NrdPart *)batch->parts->pdata[i - 1])->link);
+    lane->n_running = 0;
+}
+
+static int64_t delay_of(const NrdLane *lane, NrdIngressResult result)
+{
+    int64_t delay_ms = FIRST_DELAY_MS << MIN(lane->n_failed - 1, 10);
+    return MIN(delay_ms, result == NRD_INGRESS_AWAY ? AWAY_DELAY_MS : MAX_DELAY_MS);
+}
+
+/* One line when it begins, one when it moves; not one for each pass. */
+static void tell_failure(const Batch *batch, NrdIngressResult result, uint32_t n_failed)
+{
+    if (n_failed != 1 || result == NRD_INGRESS_POISONED) /* that has its own line */
+        return;
+    nrd_diag(NRD_LEVEL_WARNING, place_of(batch), "acknowledged records wait in the ingress WAL: %s",
+             result == NRD_INGRESS_AWAY ? "the topic is out of service" : "their commit failed; it is tried again");
+}
+
+static bool wants_move(const NrdLane *lane, NrdIngressResult result)
+{
+    return result == NRD_INGRESS_POISONED || (result == NRD_INGRESS_FAILED && lane->n_failed + 1 >= PASSES_BEFORE_MOVE);
+}
+
+/* The lock is taken, and kept until the lane is somebody else's. */
+static void fail_and_lock(NrdDispatcher *d, Batch *batch, NrdIngressResult result)
+{
+    NrdLane *lane = batch->lane;
+    const NrdIngressOps *ops = &d->options.ops;
+    /* only this worker counts the lane's failures */
+    bool has_sibling = wants_move(lane, result) && ops->sibling(ops->user_data, &batch->target, &batch->moved_to);
+    nrd_counter_add(NRD_COUNTER_INGRESS_COMMIT, 1);
+    tell_failure(batch, result, lane->n_failed + 1);
+    pthread_mutex_lock(&d->lock);
+    put_back_locked(batch);
+    lane->n_failed++;
+    int64_t now_ms = nrd_clock_mono_ms();
+    batch->tell_move = has_sibling && nrd_lane_move(d, lane, batch->moved_to, now_ms) &&
+                       (d->told_ms == 0 || now_ms - d->told_ms > TELL_AGAIN_MS);
+    if (batch->tell_move)
+        d->told_ms = now_ms;
+    lane->retry_ms = now_ms + delay_of(lane, result);
+    nrd_lane_set_state(d, lane, lane->parts.head ? NRD_LANE_WAITING : NRD_LANE_IDLE);
+}
+
+/* The offset that an entry of an earlier run names may not be the one that its part gets now: what was before it may have
+ * been lost with the crash. */
+static void look_no_more_and_lock(NrdDispatcher *d, Batch *batch)
+{
+    pthread_mutex_lock(&d->lock);
+    ((NrdPart *)batch->parts->pdata[0])->verify = false;
+    put_back_locked(batch);
+    batch->lane->exact = false;
+    nrd_lane_set_state(d, batch->lane, NRD_LANE_READY);
+}
+
+static void succeed_and_lock(NrdDispatcher *d, Batch *batch, bool committed)
+{
+    NrdLane *lane = batch->lane;
+    if (committed && !batch->damaged)
+        tell_sinks(batch);
+    if (!committed)
+        nrd_diag(NRD_LEVEL_NOTICE, place_of(batch), "records of the deleted incarnation %s discarded", lane->id);
+    if (lane->n_failed > 0 && committed)
+        nrd_diag(NRD_LEVEL_NOTICE, place_of(batch), "records in the ingress WAL are committed again");
+    nrd_counter_add(committed ? NRD_COUNTER_INGRESS_DISPATCHED : NRD_COUNTER_INGRESS_DISCARDED, n_records_of(batch));
+    pthread_mutex_lock(&d->lock);
+    finish_locked(d, batch, committed && !batch->damaged);
+    nrd_lane_set_state(d, lane, lane->parts.head ? NRD_LANE_READY : NRD_LANE_IDLE);
+}
+
+/* Sees to it that it is known, and will be written down, where the lane's parts go. Lock held, given up meanwhile. */
+static void name_locked(NrdDispatcher *d, NrdLane *lane)
+{
+    const NrdIngressOps *ops = &d->options.ops;
+    NrdIngressTarget target = { lane->topic, lane->id, lane->partition }; /* nobody frees a lane that runs */
+    if (lane->exact || lane->n_claims > 0 || !lane->parts.head)
+        return;
+    pthread_mutex_unlock(&d->lock);
+    ops->warm(ops->user_data, &target);
+    pthread_mutex_lock(&d->lock);
+    nrd_lane_name(d, lane);
+}
+
+/* Lock held, given up meanwhile. */
+static void run_lane_locked(NrdDispatcher *d, NrdLane *lane)
+{
+    Batch batch;
+    nrd_lane_set_state(d, lane, NRD_LANE_RUNNING);
+    name_locked(d, lane);
+    batch_take_locked(d, lane, &batch);
+    if (batch.parts->len > 0) {
+        pthread_mutex_unlock(&d->lock);
+        NrdIngressResult result = pass(d, &batch);
+        if (batch.again)
+            look_no_more_and_lock(d, &batch);
+        else if (result == NRD_INGRESS_DONE || result == NRD_INGRESS_GONE)
+            succeed_and_lock(d, &batch, result == NRD_INGRESS_DONE);
+        else
+            fail_and_lock(d, &batch, result);
+    } else {
+        nrd_lane_set_state(d, lane, NRD_LANE_IDLE);
+    }
+    lane->verifying = false;
+    nrd_lane_put(d, lane); /* another worker's from here on */
+    pthread_cond_broadcast(&d->change);
+    pthread_mutex_unlock(&d->lock);
+    if (batch.tell_move)
+        nrd_diag(NRD_LEVEL_WARNING, place_of(&batch), "records in the ingress WAL go to partition %05u instead",
+                 batch.moved_to);
+    batch_clear(&batch);
+    pthread_mutex_lock(&d->lock);
+}
+
+/* ---- workers ---- */
+
+static void run_checkpoint_locked(NrdDispatcher *d)
+{
+    d->checkpointing = true;
+    d->checkpoint_at = 0;
+    pthread_mutex_unlock(&d->lock);
+    int rc = d->options.checkpoint(d->options.user_data, 0);
+    pthread_mutex_lock(&d->lock);
+    d->checkpointing = false;
+    if (rc < 0 && d->checkpoint_at == 0) /* told by who wrote it */
+        d->checkpoint_at = nrd_clock_mono_ms() + MAX(d->options.checkpoint_ms, MAX_DELAY_MS);
+}
+
+/* Lanes whose time has come are ready. Returns when to look again; 0: never. Lock held. */
+static int64_t wake_lanes_locked(NrdDispatcher *d, int64_t now_ms)
+{
+    int64_t next_ms = d->checkpointing ? 0 : d->checkpoint_at;
+    for (GList *l = d->waiting.head; l;) {
+        NrdLane *lane = l->data;
+        l = l->next;
+        if (lane->retry_ms <= now_ms)
+            nrd_lane_set_state(d, lane, NRD_LANE_READY);
+        else
+            next_ms = next_ms == 0 ? lane->retry_ms : MIN(next_ms, lane->retry_ms);
+    }
+    return next_ms;
+}
+
+static void sleep_locked(NrdDispatcher *d, int64_t now_ms, int64_t until_ms)
+{
+    struct timespec until;
+    d->n_idle++;
+    if (until_ms == 0) {
+        pthread_cond_wait(&d->work, &d->lock);
+    } else {
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        int64_t ns = until.tv_nsec + MAX(until_ms - now_ms, 1) * 1000000;
+        until.tv_sec += ns / 1000000000;
+        until.tv_nsec = ns % 1000000000;
+        pthread_cond_timedwait(&d->work, &d->lock, &until);
+    }
+    d->n_idle--;
+}
+
+/* A topic whose partitions hang in the disk, or wait for each other to open, leaves workers to the others. Lock held. */
+static NrdLane *next_lane_locked(NrdDispatcher *d)
+{
+    unsigned limit = d->options.n_workers > LEFT_TO_OTHERS ? d->options.n_workers - LEFT_TO_OTHERS : 1;
+    for (GList *l = d->ready.head; l; l = l->next) {
+        NrdLane *lane = l->data;
+        unsigned n = 0;
+        for (GList *r = d->running.head; r; r = r->next)
+            n += strcmp(((const NrdLane *)r->data)->id, lane->id) == 0;
+        if (n < limit)
+            return lane;
+    }
+    return NULL;
+}
+
+static void run_wal_locked(NrdDispatcher *d)
+{
+    d->wal_due = false;
+    pthread_mutex_unlock(&d->lock);
+    nrd_wal_write_on(d->options.wal);
+    pthread_mutex_lock(&d->lock);
+}
+
+static void *worker(void *data)
+{
+    NrdDispatcher *d = data;
+    pthread_mutex_lock(&d->lock);
+    while (!d->stopping || d->wal_due) {
+        int64_t now_ms = nrd_clock_mono_ms();
+        int64_t next_ms = wake_lanes_locked(d, now_ms);
+        NrdLane *lane = next_lane_locked(d);
+        if (d->wal_due)
+            run_wal_locked(d);
+        else if (d->checkpoint_at > 0 && d->checkpoint_at <= now_ms && !d->checkpointing)
+            run_checkpoint_locked(d);
+        else if (lane)
+            run_lane_locked(d, lane);
+        else
+            sleep_locked(d, now_ms, next_ms);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+void nrd_dispatcher_signal_locked(NrdDispatcher *d)
+{
+    pthread_t thread;
+    if (!d->started || d->stopping)
+        return;
+    if (d->ready.length + d->wal_due > d->n_idle && d->workers->len < d->options.n_workers &&
+        pthread_create(&thread, NULL, worker, d) == 0)
+        g_array_append_val(d->workers, thread);
+    else
+        pthread_cond_signal(&d->work);
+}
+
+void nrd_dispatcher_start(NrdDispatcher *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->started = true;
+    for (guint i = 0; i < MIN(d->ready.length, d->options.n_workers); i++)
+        nrd_dispatcher_signal_locked(d);
+    pthread_mutex_unlock(&d->lock);
+}
+
+void nrd_dispatcher_write_wal(NrdDispatcher *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->wal_due = true;
+    nrd_dispatcher_signal_locked(d);
+    pthread_mutex_unlock(&d->lock);
+}
+
+void nrd_dispatcher_kick(NrdDispatcher *d)
+{
+    pthread_mutex_lock(&d->lock);
+    while (d->waiting.head)
+        nrd_lane_set_state(d, d->waiting.head->data, NRD_LANE_READY);
+    pthread_mutex_unlock(&d->lock);
+}
+
+bool nrd_dispatcher_drain(NrdDispatcher *d, int64_t ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t ns = until.tv_nsec + ms * 1000000;
+    until.tv_sec += ns / 1000000000;
+    until.tv_nsec = ns % 1000000000;
+    int rc = 0;
+    pthread_mutex_lock(&d->lock);
+    while (d->all.head && rc == 0)
+        rc = pthread_cond_timedwait(&d->change, &d->lock, &until);
+    bool empty = !d->all.head;
+    pthread_mutex_unlock(&d->lock);
+    return empty;
+}
+
+void nrd_dispatcher_stop(NrdDispatcher *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->stopping = true;
+    pthread_cond_broadcast(&d->work);
+    pthread_cond_broadcast(&d->change);
+    pthread_mutex_unlock(&d->lock);
+    for (guint i = 0; i < d->workers->len; i++)
+        pthread_join(g_array_index(d->workers, pthread_t, i), NULL);
+    g_array_set_size(d->workers, 0);
+}

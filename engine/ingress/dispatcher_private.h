@@ -1,0 +1,97 @@
+/* What lanes.c (who has what to get) and dispatcher.c (the workers) share. */
+#ifndef NRD_INGRESS_DISPATCHER_PRIVATE_H
+#define NRD_INGRESS_DISPATCHER_PRIVATE_H
+
+#include "engine/ingress/dispatcher.h"
+
+typedef enum NrdLaneState {
+    NRD_LANE_IDLE,    /* nothing to get */
+    NRD_LANE_READY,   /* in the line for a worker */
+    NRD_LANE_RUNNING, /* a worker has it */
+    NRD_LANE_WAITING, /* after a failure, until retry_ms */
+} NrdLaneState;
+
+typedef struct NrdLane {
+    char *topic; /* of the latest who needed it; the id is what counts */
+    char id[NRD_ENTRY_ID_DIGITS + 1];
+    uint32_t partition;
+    NrdLaneState state;
+    GList link; /* in the line, or among those that wait */
+    GQueue parts;
+    uint32_t n_running; /* parts that the worker has taken off `parts` */
+    bool verifying;     /* ... one of them to be looked up */
+    uint32_t n_stamped; /* parts of entries that are being written */
+    uint64_t n_stamped_records;
+    uint32_t n_claims;
+    uint32_t n_failed; /* passes, since the last that did not */
+    int64_t retry_ms;  /* monotonic */
+    /* Nobody but this lane commits to the partition, and its next part will get the offset `expected`. */
+    bool exact;
+    uint64_t expected;
+} NrdLane;
+
+typedef struct NrdPart {
+    GList link;     /* in its lane */
+    GList all_link; /* in NrdDispatcher.all */
+    NrdPending *entry;
+    uint32_t index;     /* in the entry's table */
+    uint32_t partition; /* by the entry: with the sequence, what the part is known by */
+    uint32_t n_records;
+    size_t size;
+    uint64_t expected; /* in the lane where it is, or NRD_ENTRY_OFFSET_UNKNOWN */
+    bool verify;       /* replayed: it may have been committed, at `expected` */
+    uint32_t to;       /* the lane where it is: `partition`, or a sibling */
+    uint64_t note;     /* not committed before a checkpoint has this: where it goes was not in its entry */
+    int64_t moved_ms;
+} NrdPart;
+
+struct NrdDispatcher {
+    NrdDispatcherOptions options;
+    pthread_mutex_t lock;
+    pthread_cond_t work;   /* something for a worker */
+    pthread_cond_t change; /* parts were finished */
+    /* guarded by lock */
+    GHashTable *lanes; /* by id and partition; owns */
+    GQueue ready;      /* of NrdLane */
+    GQueue waiting;    /* of NrdLane */
+    GQueue running;    /* of NrdLane */
+    GQueue all;        /* of NrdPart: everything that is not done */
+    uint64_t memory_bytes;
+    uint64_t top;          /* every entry below was added */
+    uint64_t trust;        /* entries below do not name offsets truly any more */
+    uint64_t notes, noted; /* made, and those that a stored checkpoint has */
+    int64_t checkpoint_at; /* monotonic; 0: none is due */
+    bool checkpointing;
+    bool wal_due;
+    bool started;
+    bool stopping;
+    unsigned n_idle;
+    int64_t told_ms; /* when the log last said that records are moved; monotonic */
+    GArray *workers; /* of pthread_t */
+};
+
+/* ---- lanes.c; the lock is held ---- */
+
+NrdLane *nrd_lane_get(NrdDispatcher *d, const char *topic, const char *id, uint32_t partition);
+void nrd_lane_put(NrdDispatcher *d, NrdLane *lane); /* frees it when nobody needs it */
+void nrd_lane_set_state(NrdDispatcher *d, NrdLane *lane, NrdLaneState state);
+static inline uint32_t nrd_lane_n_parts(const NrdLane *lane)
+{
+    return lane->parts.length + lane->n_running;
+}
+
+/* Before a worker takes parts of it: finds out again what offsets they will get, if that was lost. */
+void nrd_lane_name(NrdDispatcher *d, NrdLane *lane);
+
+/* All parts of the lane that may move now go to the lane of partition `to`; whether any did. */
+bool nrd_lane_move(NrdDispatcher *d, NrdLane *lane, uint32_t to, int64_t now_ms);
+
+/* The part is done with. The entry is returned when it was its last part, to be freed without the lock. */
+NrdPending *nrd_part_finish(NrdDispatcher *d, NrdLane *lane, NrdPart *part);
+
+/* ---- dispatcher.c ---- */
+
+/* One more job: wakes a worker, or starts one. Lock held. */
+void nrd_dispatcher_signal_locked(NrdDispatcher *d);
+
+#endif

@@ -1,0 +1,441 @@
+/* Appending: rounds, and what a failure leaves. The promise is in wal.h. */
+#include "engine/base/diag.h"
+#include "engine/base/random.h"
+#include "engine/ingress/wal_private.h"
+#include "engine/io/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#define IOV_BATCH 256
+#define ROUND_BYTES (64 * NRD_MIB)
+#define ROUNDS_OF_A_WRITER 16
+
+static void unref_segment(gpointer segment)
+{
+    nrd_wal_segment_unref(segment);
+}
+
+static void wal_free(NrdWal *wal)
+{
+    nrd_io_close(&wal->active_fd);
+    nrd_wal_segment_unref(wal->active);
+    g_ptr_array_unref(wal->segments);
+    pthread_cond_destroy(&wal->idle);
+    pthread_mutex_destroy(&wal->lock);
+    g_free(wal);
+}
+
+int nrd_wal_open(const NrdWalOptions *options, NrdWalFoundFn found, void *found_data, NrdWal **ret_wal)
+{
+    NrdWal *wal = g_new0(NrdWal, 1);
+    wal->options = *options;
+    wal->tail = &wal->head;
+    wal->active_fd = -1;
+    wal->next_sequence = MAX(options->min_sequence, 1);
+    wal->next_number = 1;
+    wal->segments = g_ptr_array_new_with_free_func(unref_segment);
+    pthread_mutex_init(&wal->lock, NULL);
+    pthread_cond_init(&wal->idle, NULL);
+    int rc = nrd_wal_recover(wal, found, found_data);
+    if (rc < 0) {
+        wal_free(wal);
+        return rc;
+    }
+    *ret_wal = wal;
+    return 0;
+}
+
+/* ---- the active segment; the writer only ---- */
+
+/* Nothing is written to it any more. What it is proven to hold stays readable by its name. */
+static void seal_active(NrdWal *wal)
+{
+    pthread_mutex_lock(&wal->lock);
+    wal->active->active = false;
+    pthread_mutex_unlock(&wal->lock);
+    nrd_io_close(&wal->active_fd);
+    g_clear_pointer(&wal->active, nrd_wal_segment_unref);
+}
+
+/* A crash before the folder is synced may lose the name: nothing in the file was promised yet. A file that stays behind
+ * without an entry voids what it says, which nobody was promised either. */
+static int create_file(NrdWal *wal, const NrdWalSegment *segment)
+{
+    int fd = nrd_io->open(wal->options.root_fd, segment->path, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return fd;
+    int rc = nrd_io_sync_dir(wal->options.root_fd, NRD_WAL_DIR);
+    if (rc < 0) {
+        nrd_io_close(&fd);
+        (void)!nrd_io_unlink(wal->options.root_fd, segment->path); /* empty: harmless if it stays */
+        return rc;
+    }
+    return fd;
+}
+
+static int ensure_active(NrdWal *wal)
+{
+    if (wal->active && wal->active_size >= wal->options.segment_bytes)
+        seal_active(wal);
+    if (wal->active)
+        return 0;
+    uint64_t first = wal->void_from > 0 ? wal->void_from : wal->next_sequence;
+    NrdWalSegment *segment = nrd_wal_segment_new(first, wal->next_number++, nrd_random_u64());
+    int fd = create_file(wal, segment);
+    if (fd < 0) {
+        nrd_wal_segment_unref(segment);
+        return fd;
+    }
+    wal->active = segment;
+    wal->active_fd = fd;
+    wal->active_size = 0;
+    wal->void_from = 0;
+    pthread_mutex_lock(&wal->lock);
+    segment->end_sequence = wal->next_sequence;
+    segment->active = true;
+    g_ptr_array_add(wal->segments, nrd_wal_segment_ref(segment));
+    pthread_mutex_unlock(&wal->lock);
+    return 0;
+}
+
+/* ---- a round ---- */
+
+typedef struct Round {
+    NrdWalAppend *head, **tail;
+    uint32_t n;
+    uint64_t n_bytes;
+} Round;
+
+/* Takes what waits, up to a bound. Lock held. */
+static void take_round_locked(NrdWal *wal, Round *round)
+{
+    *round = (Round){ .head = wal->head };
+    round->tail = &round->head;
+    while (*round->tail && (round->n == 0 || round->n_bytes + (*round->tail)->size <= ROUND_BYTES)) {
+        round->n++;
+        round->n_bytes += (*round->tail)->size;
+        round->tail = &(*round->tail)->next;
+    }
+    wal->head = *round->tail;
+    *round->tail = NULL;
+    if (!wal->head)
+        wal->tail = &wal->head;
+}
+
+/* On a second attempt the sequence is another one, which nobody who took names back has heard of: it names nothing. */
+static void stamp(NrdWal *wal, NrdWalAppend *append)
+{
+    for (uint32_t i = 0; append->stamped && i < append->n_parts; i++)
+        nrd_entry_set_expected(append->bytes, i, NRD_ENTRY_OFFSET_UNKNOWN);
+    if (!append->stamped && wal->options.stamp)
+        wal->options.stamp(wal->options.user_data, append);
+    append->stamped = true;
+}
+
+static void seal_entries(NrdWal *wal, Round *round)
+{
+    uint64_t pos = wal->active_size;
+    for (NrdWalAppend *a = round->head; a; a = a->next) {
+        a->pos = pos;
+        pthread_mutex_lock(&wal->lock);
+        a->sequence = wal->next_sequence++;
+        pthread_mutex_unlock(&wal->lock);
+        stamp(wal, a);
+        nrd_entry_seal(a->bytes, a->size, wal->active->salt + pos, a->sequence);
+        pos += a->size;
+    }
+}
+
+static int write_entries(NrdWal *wal, const Round *round)
+{
+    struct iovec iov[IOV_BATCH];
+    int64_t pos = (int64_t)wal->active_size;
+    const NrdWalAppend *a = round->head;
+    int rc = 0;
+    while (rc == 0 && a) {
+        int n = 0;
+        int64_t n_bytes = 0;
+        for (; a && n < IOV_BATCH; a = a->next) {
+            iov[n++] = (struct iovec){ a->bytes, a->size };
+            n_bytes += (int64_t)a->size;
+        }
+        rc = nrd_io_pwritev_full(wal->active_fd, iov, n, pos);
+        pos += n_bytes;
+    }
+    return rc;
+}
+
+/* The segment may hold whole entries of a round that failed: they are void from `sequence` on, and the next segment's
+ * name says so before anything else is promised. */
+static void abandon_active(NrdWal *wal, uint64_t sequence, int error, const char *what)
+{
+    nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE,
+             "%s of %s failed: %s; the segment is left as it was proven, a new one is started", what, wal->active->path,
+             g_strerror(-error));
+    if (wal->void_from == 0)
+        wal->void_from = sequence;
+    /* Its name may be what makes entries of earlier segments void: it goes only when none of them could count. */
+    pthread_mutex_lock(&wal->lock);
+    wal->active->end_sequence = wal->next_sequence;
+    pthread_mutex_unlock(&wal->lock);
+    seal_active(wal);
+}
+
+/* Takes a failed write back. A crash before the cut is durable leaves entries that nobody was promised. When it cannot
+ * be made durable nothing may follow it in this file. */
+static void cut_back(NrdWal *wal, uint64_t sequence)
+{
+    int rc = nrd_io->ftruncate(wal->active_fd, (int64_t)wal->active_size);
+    if (rc == 0)
+        rc = nrd_io->fdatasync(wal->active_fd);
+    if (rc < 0)
+        abandon_active(wal, sequence, rc, "cutting back a failed write");
+}
+
+/* *ret_sync_failed: the segment was abandoned, and another attempt goes to a new one. */
+static int try_round(NrdWal *wal, Round *round, bool *ret_sync_failed)
+{
+    int rc = ensure_active(wal);
+    if (rc < 0)
+        return rc;
+    uint64_t first = nrd_wal_next_sequence(wal);
+    seal_entries(wal, round);
+    rc = write_entries(wal, round);
+    if (rc < 0) {
+        cut_back(wal, first);
+        return rc;
+    }
+    /* A crash before this leaves a part of the round, or none: not acknowledged, replayed if whole. A crash after it
+     * leaves all of it, acknowledged or not: replayed. */
+    rc = nrd_io->fdatasync(wal->active_fd);
+    nrd_counter_add(NRD_COUNTER_INGRESS_SYNCS, 1);
+    if (rc < 0) {
+        nrd_counter_add(NRD_COUNTER_INGRESS_SYNC_FAILED, 1);
+        abandon_active(wal, first, rc, "fdatasync");
+        *ret_sync_failed = true;
+    }
+    return rc;
+}
+
+/* What is durable now counts. */
+static void adopt_round(NrdWal *wal, Round *round)
+{
+    pthread_mutex_lock(&wal->lock);
+    wal->active_size += round->n_bytes;
+    wal->active->size_bytes = wal->active_size;
+    for (NrdWalAppend *a = round->head; a; a = a->next) {
+        a->segment = nrd_wal_segment_ref(wal->active);
+        wal->active->end_sequence = a->sequence + 1;
+        wal->active->n_live += a->n_parts;
+    }
+    pthread_mutex_unlock(&wal->lock);
+    nrd_counter_add(NRD_COUNTER_INGRESS_ENTRIES, round->n);
+}
+
+static void report(NrdWal *wal, int error)
+{
+    if (error < 0)
+        nrd_counter_add(NRD_COUNTER_INGRESS_FAILED, 1);
+    if (error < 0 && error != wal->last_error)
+        nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "the ingress WAL could not be written: %s; nothing was acknowledged",
+                 g_strerror(-error));
+    if (error == 0 && wal->last_error < 0)
+        nrd_diag(NRD_LEVEL_NOTICE, NRD_NOWHERE, "the ingress WAL can be written again");
+    wal->last_error = error;
+}
+
+static int write_round(NrdWal *wal, Round *round)
+{
+    bool sync_failed = false;
+    int rc = try_round(wal, round, &sync_failed);
+    if (rc < 0 && sync_failed) /* once more, where nothing has failed yet */
+        rc = try_round(wal, round, &sync_failed);
+    if (rc == 0)
+        adopt_round(wal, round);
+    report(wal, rc);
+    return rc;
+}
+
+static void answer(Round *round, int error)
+{
+    for (NrdWalAppend *a = round->head; a;) {
+        NrdWalAppend *next = a->next; /* done may free it */
+        a->done(a, error);
+        a = next;
+    }
+}
+
+/* What waits is for somebody else. */
+static void hand_over_and_unlock(NrdWal *wal)
+{
+    wal->writing = false;
+    wal->n_handing++;
+    pthread_mutex_unlock(&wal->lock);
+    wal->options.hand_over(wal->options.user_data);
+    pthread_mutex_lock(&wal->lock);
+    wal->n_handing--;
+    pthread_cond_broadcast(&wal->idle);
+    pthread_mutex_unlock(&wal->lock);
+}
+
+/* The caller has the role. Lock held, and released. */
+static void write_and_unlock(NrdWal *wal)
+{
+    for (unsigned n = 0; wal->head; n++) {
+        Round round;
+        if (n >= ROUNDS_OF_A_WRITER && wal->options.hand_over) {
+            hand_over_and_unlock(wal);
+            return;
+        }
+        take_round_locked(wal, &round);
+        pthread_mutex_unlock(&wal->lock);
+        answer(&round, write_round(wal, &round));
+        pthread_mutex_lock(&wal->lock);
+    }
+    wal->writing = false;
+    pthread_cond_broadcast(&wal->idle);
+    pthread_mutex_unlock(&wal->lock);
+}
+
+void nrd_wal_append(NrdWal *wal, NrdWalAppend *append)
+{
+    append->next = NULL;
+    append->segment = NULL;
+    append->stamped = false;
+    pthread_mutex_lock(&wal->lock);
+    *wal->tail = append;
+    wal->tail = &append->next;
+    if (wal->writing) {
+        pthread_mutex_unlock(&wal->lock);
+        return;
+    }
+    wal->writing = true;
+    write_and_unlock(wal);
+}
+
+void nrd_wal_write_on(NrdWal *wal)
+{
+    pthread_mutex_lock(&wal->lock);
+    if (wal->writing || !wal->head) {
+        pthread_mutex_unlock(&wal->lock);
+        return;
+    }
+    wal->writing = true;
+    write_and_unlock(wal);
+}
+
+/* ---- reading back ---- */
+
+int nrd_wal_read(NrdWal *wal, NrdWalSegment *segment, uint64_t pos, size_t size, uint8_t **ret_bytes)
+{
+    NrdEntryView view;
+    size_t n = 0;
+    g_assert(size <= NRD_ENTRY_MAX_BYTES);
+    uint8_t *bytes = g_try_malloc(size);
+    if (!bytes)
+        return -ENOMEM;
+    int fd = nrd_io->open(wal->options.root_fd, segment->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    int rc = fd < 0 ? fd : nrd_io_pread_full(fd, bytes, size, (int64_t)pos, &n);
+    nrd_io_close(&fd);
+    if (rc == 0)
+        rc = nrd_entry_decode(bytes, n, segment->salt + pos, &view);
+    if (rc < 0) {
+        g_free(bytes);
+        return rc;
+    }
+    *ret_bytes = bytes;
+    return 0;
+}
+
+/* ---- what is done with ---- */
+
+void nrd_wal_drop_live(NrdWal *wal, NrdWalSegment *segment, uint32_t n)
+{
+    pthread_mutex_lock(&wal->lock);
+    g_assert(segment->n_live >= n);
+    segment->n_live -= n;
+    pthread_mutex_unlock(&wal->lock);
+}
+
+/* A crash before the folder is synced brings the file back: its parts are committed, and the checkpoint, which was
+ * durable before, says so. */
+static int remove_file(NrdWal *wal, const NrdWalSegment *segment)
+{
+    if (!segment->damaged)
+        return nrd_io_unlink(wal->options.root_fd, segment->path);
+    g_autofree char *aside = g_strconcat(segment->path, ".damaged", NULL);
+    return nrd_io_rename(wal->options.root_fd, segment->path, aside, false);
+}
+
+/* The next one to remove, the oldest first; index is where to go on. Lock held. */
+static NrdWalSegment *removable_locked(NrdWal *wal, uint64_t min_durable, guint *index)
+{
+    for (; *index < wal->segments->len; (*index)++) {
+        NrdWalSegment *segment = wal->segments->pdata[*index];
+        bool covered = segment->end_sequence <= min_durable || (*index == 0 && wal->segments->len > 1);
+        if (!segment->active && segment->n_live == 0 && covered)
+            return nrd_wal_segment_ref(segment);
+    }
+    return NULL;
+}
+
+void nrd_wal_sweep(NrdWal *wal, uint64_t min_durable)
+{
+    guint index = 0;
+    for (;;) {
+        pthread_mutex_lock(&wal->lock);
+        NrdWalSegment *segment = removable_locked(wal, min_durable, &index);
+        pthread_mutex_unlock(&wal->lock);
+        if (!segment)
+            return;
+        int rc = remove_file(wal, segment);
+        pthread_mutex_lock(&wal->lock);
+        bool tell = rc < 0 && !wal->unlink_told;
+        wal->unlink_told = rc < 0;
+        if (rc == 0)
+            g_ptr_array_remove(wal->segments, segment);
+        pthread_mutex_unlock(&wal->lock);
+        if (rc < 0)
+            nrd_counter_add(NRD_COUNTER_INGRESS_UNLINK, 1);
+        if (tell)
+            nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "%s could not be removed: %s; tried again later", segment->path,
+                     g_strerror(-rc));
+        nrd_wal_segment_unref(segment);
+        if (rc < 0)
+            return;
+    }
+}
+
+void nrd_wal_close(NrdWal *wal, uint64_t min_durable)
+{
+    if (!wal)
+        return;
+    pthread_mutex_lock(&wal->lock); /* who wrote last may still be on the way out */
+    while (wal->writing || wal->head || wal->n_handing > 0)
+        pthread_cond_wait(&wal->idle, &wal->lock);
+    pthread_mutex_unlock(&wal->lock);
+    if (wal->active)
+        seal_active(wal);
+    nrd_wal_sweep(wal, min_durable);
+    wal_free(wal);
+}
+
+uint64_t nrd_wal_next_sequence(NrdWal *wal)
+{
+    pthread_mutex_lock(&wal->lock);
+    uint64_t next = wal->next_sequence;
+    pthread_mutex_unlock(&wal->lock);
+    return next;
+}
+
+uint64_t nrd_wal_size_bytes(NrdWal *wal)
+{
+    uint64_t size_bytes = 0;
+    pthread_mutex_lock(&wal->lock);
+    for (guint i = 0; i < wal->segments->len; i++)
+        size_bytes += ((NrdWalSegment *)wal->segments->pdata[i])->size_bytes;
+    pthread_mutex_unlock(&wal->lock);
+    return size_bytes;
+}

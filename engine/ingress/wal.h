@@ -1,0 +1,98 @@
+/* The ingress WAL: an append-only log of entries for the whole process, with group commit.
+ *
+ * What is promised. An entry whose append was answered with 0 was written and synced by calls that reported no error, in
+ * a segment whose name is durable; it is found again by every later open until its parts are committed, whatever else
+ * fails. An entry whose append was answered with an error is never found again once a later append succeeded, nor in
+ * this process; a crash before that may bring it back (nobody was promised it).
+ *
+ * Failures. A failed write is cut off (truncated, and the cut synced) and the segment goes on. When that cut fails, or a
+ * sync has failed, nothing more is ever written to or synced in that segment: the kernel forgets what a failed sync did
+ * not write, so a later success would prove nothing. It ends, for us, where it was proven to end, and a new segment is
+ * started. The new segment's name says `first`, the lowest sequence of the failed round: entries of earlier segments
+ * from there on are void, whatever the disk kept of them. The entries of a round whose sync failed are written once more
+ * to the new segment, under new sequences; if that fails too the error goes to the callers. Sequences only grow and are
+ * never used twice; gaps mean nothing.
+ *
+ * Recovery never appends to a segment of an earlier process: a torn tail needs no cut, since the next segment's name is
+ * above every sequence that was found.
+ *
+ * Threads: append, read, segment functions from any; a callback runs on the thread that happens to write, with no lock
+ * held, in the order of sequences. */
+#ifndef NRD_INGRESS_WAL_H
+#define NRD_INGRESS_WAL_H
+
+#include "engine/base/macros.h"
+#include "engine/ingress/wal_entry.h"
+#include "engine/ingress/wal_segment.h"
+
+#include <glib.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct NrdWal NrdWal;
+typedef struct NrdWalAppend NrdWalAppend;
+
+/* One entry on its way; embedded in its owner, who keeps it until done was called. */
+struct NrdWalAppend {
+    uint8_t *bytes; /* of nrd_entry_encode; the WAL seals them */
+    size_t size;
+    uint32_t n_parts;
+    /* 0: durable, and the three below are set, the segment with n_parts live parts. Called once. */
+    void (*done)(NrdWalAppend *append, int error);
+    NrdWalSegment *segment; /* a reference, the callback's */
+    uint64_t pos;
+    uint64_t sequence;
+    /* private to wal.c */
+    NrdWalAppend *next;
+    bool stamped;
+};
+
+typedef struct NrdWalOptions {
+    int root_fd;            /* borrowed */
+    uint64_t segment_bytes; /* a segment that is as large gets no further round */
+    uint64_t min_sequence;  /* the next sequence is at least this (1 or more): what a checkpoint knows */
+    /* Called for each append before it is written for the first time, in the order of sequences; may set what its parts
+     * expect. On the writing thread, no lock held. NULL: nothing. */
+    void (*stamp)(void *user_data, NrdWalAppend *append);
+    /* A thread that has written for others long enough asks for nrd_wal_write_on to be called by another one; NULL: it
+     * goes on itself. */
+    void (*hand_over)(void *user_data);
+    void *user_data;
+} NrdWalOptions;
+
+/* An entry that was found at open; valid during the call. Each call may take parts of it over: their number is returned,
+ * and the segment has so many live parts more. */
+typedef uint32_t (*NrdWalFoundFn)(void *user_data, NrdWalSegment *segment, uint64_t pos, const NrdEntryView *view);
+
+/* Lists and reads what is there (wal_recovery.c), in the order of sequences. An error means that something could not be
+ * read, told in the log with the file's name: nothing was changed, and nothing may be assumed. Blocks for one read of
+ * the WAL. */
+int nrd_wal_open(const NrdWalOptions *options, NrdWalFoundFn found, void *found_data, NrdWal **ret_wal) NRD_MUST_CHECK;
+
+/* Nobody appends any more. Removes the segments without live parts; min_durable as in nrd_wal_sweep. */
+void nrd_wal_close(NrdWal *wal, uint64_t min_durable); /* takes NULL */
+
+/* Appends, durably, with whatever else wants to be appended: may write on this thread, for others too. */
+void nrd_wal_append(NrdWal *wal, NrdWalAppend *append);
+
+/* See hand_over. */
+void nrd_wal_write_on(NrdWal *wal);
+
+/* Reads an entry back and checks it: -EBADMSG, -EIO. The caller frees *ret_bytes (g_free). Blocks. */
+int nrd_wal_read(NrdWal *wal, NrdWalSegment *segment, uint64_t pos, size_t size, uint8_t **ret_bytes) NRD_MUST_CHECK;
+
+/* n parts of the segment are done with. */
+void nrd_wal_drop_live(NrdWal *wal, NrdWalSegment *segment, uint32_t n);
+
+/* Removes the files of sealed segments without live parts, when the durable checkpoint (min_durable) is above every
+ * sequence in them, so that none is ever used again; the oldest also without that, if there is a later one to keep the
+ * sequences: no name makes anything older void then, and a full disk that takes no checkpoint gets room. A segment in which damage was found is set aside instead, under the
+ * name `<name>.damaged`. Failures are told once and met again by the next call. Blocks. */
+void nrd_wal_sweep(NrdWal *wal, uint64_t min_durable);
+
+/* One above every sequence that was used. */
+uint64_t nrd_wal_next_sequence(NrdWal *wal);
+uint64_t nrd_wal_size_bytes(NrdWal *wal); /* of all segments */
+
+#endif

@@ -1,0 +1,217 @@
+/* What an open finds in the WAL's folder.
+ *
+ *   found                                        done
+ *   entries                                      handed on, unless a later segment's name makes them void
+ *   bytes that do not check out, entries behind  passed over, told, counted; a search for the next entry believes only a
+ *                                                header with the mark of exactly that place
+ *   bytes that do not check out at the end       the end: a crash in the middle of a round, or a round that failed
+ *   an empty file                                nothing; removed by the next sweep
+ *   a file of another name                       left alone
+ *   a segment that cannot be read                the open fails, and changes nothing
+ *
+ * Nothing is written, so every open finds the same. */
+#include "engine/base/diag.h"
+#include "engine/ingress/wal_private.h"
+#include "engine/io/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define SEGMENT_MAX_BYTES (1 * NRD_GIB) /* far above what a round can make of a segment */
+
+static int complain(const char *path, int error, const char *what)
+{
+    nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE,
+             "cannot read the ingress WAL, %s: %s; topics cannot be produced to as a whole", path,
+             what ? what : g_strerror(-error));
+    return error;
+}
+
+/* ---- listing ---- */
+
+static int list_segments(NrdWal *wal)
+{
+    g_autoptr(GPtrArray) names = NULL;
+    int rc = nrd_io_list_dir(wal->options.root_fd, NRD_WAL_DIR, &names);
+    if (rc < 0)
+        return complain(NRD_WAL_DIR, rc, NULL);
+    for (guint i = 0; i < names->len; i++) {
+        uint64_t first, salt;
+        uint32_t number;
+        if (!nrd_wal_segment_parse_name(names->pdata[i], &first, &number, &salt))
+            continue;
+        g_ptr_array_add(wal->segments, nrd_wal_segment_new(first, number, salt));
+        wal->next_number = MAX(wal->next_number, number == UINT32_MAX ? 1 : number + 1);
+        wal->next_sequence = MAX(wal->next_sequence, first);
+    }
+    g_ptr_array_sort(wal->segments, nrd_wal_segment_compare);
+    return 0;
+}
+
+/* ---- reading one ---- */
+
+/* A process that died may have left pages that are not on the disk, and a sync that failed pages that never will be,
+ * both right in the cache. What is handed on is committed to partitions, so nothing is lost by believing them; but what
+ * one open found the next should find too, so the disk is asked. A sync that fails here changes nothing of that. */
+static int look_at_disk(int fd, const char *path)
+{
+    int rc = nrd_io->fdatasync(fd);
+    if (rc < 0)
+        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "%s could not be synced: %s; what the disk has of it counts", path,
+                 g_strerror(-rc));
+    return nrd_io->drop_cache(fd);
+}
+
+static int read_bytes(int fd, const char *path, uint8_t **ret_bytes, size_t *ret_size)
+{
+    struct stat st;
+    size_t size = 0;
+    int rc = nrd_io->fstat(fd, &st);
+    if (rc == 0 && !S_ISREG(st.st_mode))
+        return complain(path, -EIO, "it is not a regular file");
+    if (rc == 0 && (uint64_t)st.st_size > SEGMENT_MAX_BYTES)
+        return complain(path, -EFBIG, NULL);
+    if (rc == 0)
+        rc = look_at_disk(fd, path);
+    if (rc < 0)
+        return complain(path, rc, NULL);
+    uint8_t *bytes = g_try_malloc((size_t)st.st_size + 1);
+    if (!bytes)
+        return complain(path, -ENOMEM, NULL);
+    rc = nrd_io_pread_full(fd, bytes, (size_t)st.st_size, 0, &size);
+    if (rc < 0) {
+        g_free(bytes);
+        return complain(path, rc, NULL);
+    }
+    *ret_bytes = bytes;
+    *ret_size = size;
+    return 0;
+}
+
+static int read_segment(NrdWal *wal, const NrdWalSegment *segment, uint8_t **ret_bytes, size_t *ret_size)
+{
+    /* O_NONBLOCK: a FIFO in its place must not hold us up. */
+    int fd = nrd_io->open(wal->options.root_fd, segment->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+    if (fd < 0)
+        return complain(segment->path, fd, NULL);
+    int rc = read_bytes(fd, segment->path, ret_bytes, ret_size);
+    nrd_io_close(&fd);
+    return rc;
+}
+
+/* ---- walking through it ---- */
+
+typedef struct Walk {
+    NrdWal *wal;
+    NrdWalSegment *segment;
+    bool last;
+    uint64_t void_from; /* the next segment's first; UINT64_MAX: there is none */
+    const uint8_t *bytes;
+    size_t size;
+    uint64_t least; /* the next sequence is at least this */
+    NrdWalFoundFn found;
+    void *found_data;
+} Walk;
+
+/* Where the next header with its mark stands, from pos on; the size when there is none. Linear, whatever the bytes. */
+static size_t find_header(const Walk *w, size_t pos)
+{
+    NrdEntryHead head;
+    while (pos + NRD_ENTRY_HEADER_BYTES <= w->size) {
+        const uint8_t *at = memmem(w->bytes + pos, w->size - pos, "NRDE", 4);
+        if (!at)
+            break;
+        pos = (size_t)(at - w->bytes);
+        if (pos + NRD_ENTRY_HEADER_BYTES <= w->size && nrd_entry_decode_head(at, w->segment->salt + pos, &head) == 0)
+            return pos;
+        pos++;
+    }
+    return w->size;
+}
+
+/* Behind the damage at pos: past the entry when its header tells its size, else at the next header. */
+static size_t pass_over(const Walk *w, size_t pos)
+{
+    NrdEntryHead head;
+    if (w->size - pos >= NRD_ENTRY_HEADER_BYTES &&
+        nrd_entry_decode_head(w->bytes + pos, w->segment->salt + pos, &head) == 0) {
+        if (head.size > w->size - pos)
+            return w->size;
+        return find_header(w, pos + head.size);
+    }
+    return find_header(w, pos + 1);
+}
+
+static void tell_damage(Walk *w, size_t pos, size_t end)
+{
+    bool tail = end == w->size;
+    nrd_counter_add(tail && w->last ? NRD_COUNTER_TORN_TAILS : NRD_COUNTER_INGRESS_DAMAGED, 1);
+    if (tail && w->last) {
+        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "torn tail of %zu bytes in %s passed over: nobody was promised it",
+                 end - pos, w->segment->path);
+        return;
+    }
+    w->segment->damaged = w->segment->damaged || !tail;
+    nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "%zu bytes at %zu of %s are damaged and passed over%s", end - pos, pos,
+             w->segment->path,
+             w->last ? "; if this is from a crash, nobody was promised them" : ": records in them are lost");
+}
+
+static void hand_on(Walk *w, size_t pos, const NrdEntryView *view)
+{
+    NrdWal *wal = w->wal;
+    wal->next_sequence = MAX(wal->next_sequence, view->head.sequence + 1);
+    if (view->head.sequence < w->void_from)
+        w->segment->n_live += w->found(w->found_data, w->segment, pos, view);
+    w->segment->size_bytes = pos + view->head.size;
+}
+
+static void walk(Walk *w)
+{
+    size_t pos = 0;
+    while (pos < w->size) {
+        NrdEntryView view;
+        int rc = nrd_entry_decode(w->bytes + pos, w->size - pos, w->segment->salt + pos, &view);
+        if (rc == 0 && view.head.sequence >= w->least) {
+            hand_on(w, pos, &view);
+            w->least = view.head.sequence + 1;
+            pos += view.head.size;
+            continue;
+        }
+        size_t end = pass_over(w, pos);
+        tell_damage(w, pos, end);
+        pos = end;
+    }
+}
+
+static int recover_segment(NrdWal *wal, guint index, NrdWalFoundFn found, void *found_data)
+{
+    NrdWalSegment *segment = wal->segments->pdata[index];
+    bool last = index + 1 == wal->segments->len;
+    Walk w = { .wal = wal, .segment = segment, .last = last, .least = segment->first };
+    w.void_from = last ? UINT64_MAX : ((NrdWalSegment *)wal->segments->pdata[index + 1])->first;
+    w.found = found;
+    w.found_data = found_data;
+    uint8_t *bytes = NULL;
+    int rc = read_segment(wal, segment, &bytes, &w.size);
+    if (rc < 0)
+        return rc;
+    w.bytes = bytes;
+    walk(&w);
+    g_free(bytes);
+    return 0;
+}
+
+int nrd_wal_recover(NrdWal *wal, NrdWalFoundFn found, void *found_data)
+{
+    int rc = list_segments(wal);
+    for (guint i = 0; rc == 0 && i < wal->segments->len; i++)
+        rc = recover_segment(wal, i, found, found_data);
+    /* Void entries have used their sequences too. Each file stays until a checkpoint is above all of them, since its name
+     * may be what makes them void. */
+    for (guint i = 0; rc == 0 && i < wal->segments->len; i++)
+        ((NrdWalSegment *)wal->segments->pdata[i])->end_sequence = wal->next_sequence;
+    return rc;
+}

@@ -1,0 +1,496 @@
+/* Producers at topic level: what they hold goes to the ingress WAL, which acknowledges it; the dispatcher commits it.
+ *
+ * A producer has one entry at a time on its way to the WAL, so that its records never overtake each other; what gathers
+ * meanwhile goes with the next. An entry that failed stays the first in its line and is tried again as it is: one copy
+ * lands. Many producers' entries share the syncs of the WAL. */
+#include "engine/engine_private.h"
+
+#include "engine/base/clock.h"
+#include "engine/ingress/ingress.h"
+
+#include <errno.h>
+
+#define NOW_BYTES (1 * NRD_MIB)
+#define NOW_RECORDS 1000
+#define FULL_BYTES (4 * NRD_MIB)
+#define DRAFT_BYTES (8 * NRD_MIB) /* an entry is closed when it has as much */
+#define RETRY_MS 1000
+
+/* The place of a topic in the line of those whose producers wait for linger_ms. */
+typedef struct Linger {
+    NrdTopic *topic; /* a reference */
+    int64_t deadline_ms;
+} Linger;
+
+/* One timer for all topics: a topic may be freed by what its own timer does. */
+struct NrdLingers {
+    NrdTimers *timers;
+    NrdTimer timer;
+    pthread_mutex_t lock;
+    GArray *waiting; /* of Linger; guarded by lock */
+};
+
+typedef struct Waiter {
+    uint64_t until; /* entries that have to be durable */
+    NrdDoneFn done;
+    void *user_data;
+} Waiter;
+
+struct NrdTopicProducer {
+    NrdTopic *topic; /* a reference */
+    bool want_ranges;
+    gint n_refs; /* atomic */
+    /* guarded by the topic's produce lock */
+    GList link;
+    NrdEntryDraft *pending;
+    GQueue drafts;                /* of NrdEntryDraft: closed, in order */
+    bool in_flight;               /* the first of them is on its way */
+    uint64_t n_closed, n_durable; /* entries, ever */
+    GArray *waiters;              /* of Waiter */
+    uint32_t turn;                /* of an unkeyed record */
+    int untold_errno;
+    int failing_errno;
+    GString *ranges;
+};
+
+/* ---- linger ---- */
+
+static void on_linger(void *user_data);
+
+NrdLingers *nrd_lingers_new(NrdTimers *timers)
+{
+    NrdLingers *lingers = g_new0(NrdLingers, 1);
+    lingers->timers = timers;
+    lingers->waiting = g_array_new(FALSE, FALSE, sizeof(Linger));
+    pthread_mutex_init(&lingers->lock, NULL);
+    nrd_timer_init(&lingers->timer, on_linger, lingers, true);
+    return lingers;
+}
+
+void nrd_lingers_free(NrdLingers *lingers)
+{
+    if (!lingers)
+        return;
+    nrd_timer_drain(lingers->timers, &lingers->timer);
+    for (guint i = 0; i < lingers->waiting->len; i++) {
+        NrdTopic *topic = g_array_index(lingers->waiting, Linger, i).topic;
+        topic->lingering = false;
+        nrd_topic_unref(topic);
+    }
+    g_array_unref(lingers->waiting);
+    pthread_mutex_destroy(&lingers->lock);
+    g_free(lingers);
+}
+
+/* Takes those that are due; returns when the next one is, or INT64_MAX. */
+static int64_t take_due(NrdLingers *lingers, int64_t now_ms, GPtrArray *due)
+{
+    int64_t next_ms = INT64_MAX;
+    pthread_mutex_lock(&lingers->lock);
+    for (guint i = 0; i < lingers->waiting->len;) {
+        Linger *linger = &g_array_index(lingers->waiting, Linger, i);
+        if (linger->deadline_ms > now_ms) {
+            next_ms = MIN(next_ms, linger->deadline_ms);
+            i++;
+            continue;
+        }
+        linger->topic->lingering = false;
+        g_ptr_array_add(due, linger->topic);
+        g_array_remove_index_fast(lingers->waiting, i);
+    }
+    pthread_mutex_unlock(&lingers->lock);
+    return next_ms;
+}
+
+static void on_linger(void *user_data)
+{
+    NrdLingers *lingers = user_data;
+    g_autoptr(GPtrArray) due = g_ptr_array_new();
+    int64_t next_ms = take_due(lingers, nrd_clock_mono_ms(), due);
+    if (next_ms != INT64_MAX)
+        nrd_timer_set_earlier(lingers->timers, &lingers->timer, next_ms);
+    for (guint i = 0; i < due->len; i++) {
+        nrd_topic_flush(due->pdata[i]);
+        nrd_topic_unref(due->pdata[i]);
+    }
+}
+
+/* A background append after delay_ms, unless one is arranged already. */
+static void arm_linger(NrdTopic *topic, int64_t delay_ms)
+{
+    NrdLingers *lingers = topic->engine->lingers;
+    Linger linger = { topic, nrd_clock_mono_ms() + delay_ms };
+    pthread_mutex_lock(&lingers->lock);
+    bool armed = topic->lingering;
+    if (!armed) {
+        topic->lingering = true;
+        nrd_topic_ref(topic);
+        g_array_append_val(lingers->waiting, linger);
+    }
+    pthread_mutex_unlock(&lingers->lock);
+    if (!armed)
+        nrd_timer_set_earlier(lingers->timers, &lingers->timer, linger.deadline_ms);
+}
+
+/* ---- opening ---- */
+
+int nrd_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer **ret_producer)
+{
+    g_autofree char *fault = nrd_topic_fault(topic);
+    if (topic->engine->read_only)
+        return -EROFS;
+    if (nrd_topic_deleted(topic))
+        return -EIDRM;
+    if (fault || !topic->engine->ingress || nrd_topic_n_partitions(topic) == 0)
+        return -EIO;
+    NrdTopicProducer *producer = g_new0(NrdTopicProducer, 1);
+    producer->topic = nrd_topic_ref(topic);
+    producer->want_ranges = want_ranges;
+    producer->n_refs = 1;
+    producer->link.data = producer;
+    producer->pending = nrd_entry_draft_new();
+    producer->waiters = g_array_new(FALSE, FALSE, sizeof(Waiter));
+    producer->ranges = want_ranges ? g_string_new(NULL) : NULL;
+    g_queue_init(&producer->drafts);
+    pthread_mutex_lock(&topic->produce_lock);
+    producer->turn = topic->next_turn++; /* writers of one record each take turns too */
+    g_queue_push_tail_link(&topic->producers, &producer->link);
+    pthread_mutex_unlock(&topic->produce_lock);
+    *ret_producer = producer;
+    return 0;
+}
+
+NrdTopicProducer *nrd_topic_producer_ref(NrdTopicProducer *producer)
+{
+    g_atomic_int_inc(&producer->n_refs);
+    return producer;
+}
+
+static void free_draft(gpointer draft)
+{
+    nrd_entry_draft_free(draft);
+}
+
+void nrd_topic_producer_unref(NrdTopicProducer *producer)
+{
+    if (!g_atomic_int_dec_and_test(&producer->n_refs))
+        return;
+    g_assert(producer->waiters->len == 0);
+    g_queue_clear_full(&producer->drafts, free_draft);
+    nrd_entry_draft_free(producer->pending);
+    g_array_unref(producer->waiters);
+    if (producer->ranges)
+        g_string_free(producer->ranges, TRUE);
+    nrd_topic_unref(producer->topic);
+    g_free(producer);
+}
+
+/* ---- adding ---- */
+
+uint32_t nrd_key_partition(const void *key, size_t key_size, uint32_t n_partitions)
+{
+    const uint8_t *bytes = key;
+    uint32_t hash = 2166136261U;
+    for (size_t i = 0; i < key_size; i++)
+        hash = (hash ^ bytes[i]) * 16777619U;
+    return hash % n_partitions;
+}
+
+/* Keys stay with their partition while that is well. */
+static uint32_t route(NrdTopicProducer *producer, const void *key, size_t key_size)
+{
+    NrdTopic *topic = producer->topic;
+    uint32_t n = MAX(nrd_topic_n_partitions(topic), 1);
+    uint32_t number = key_size > 0 ? nrd_key_partition(key, key_size, n) : producer->turn++ % n;
+    NrdPartition *partition = nrd_topic_partition(topic, number);
+    if (n > 1 && partition && !nrd_partition_seems_well(partition))
+        (void)nrd_topic_well_sibling(topic, number, &number);
+    return number;
+}
+
+static void close_pending_locked(NrdTopicProducer *producer)
+{
+    if (producer->pending->n_records == 0)
+        return;
+    g_queue_push_tail(&producer->drafts, producer->pending);
+    producer->pending = nrd_entry_draft_new();
+    producer->n_closed++;
+}
+
+void nrd_topic_producer_add(NrdTopicProducer *producer, const void *key, size_t key_size, const void *payload,
+                            size_t payload_size)
+{
+    pthread_mutex_lock(&producer->topic->produce_lock);
+    uint32_t number = route(producer, key, key_size);
+    if (producer->pending->n_bytes >= DRAFT_BYTES)
+        close_pending_locked(producer);
+    nrd_entry_draft_add(producer->pending, number, key, key_size, payload, payload_size);
+    pthread_mutex_unlock(&producer->topic->produce_lock);
+}
+
+static size_t held_bytes(const NrdTopicProducer *producer)
+{
+    size_t n_bytes = producer->pending->n_bytes;
+    for (GList *l = producer->drafts.head; l; l = l->next)
+        n_bytes += ((const NrdEntryDraft *)l->data)->n_bytes;
+    return n_bytes;
+}
+
+static int64_t linger_ms(NrdTopic *topic)
+{
+    pthread_mutex_lock(&topic->lock);
+    int64_t ms = topic->record ? topic->record->config.linger_ms : 0;
+    pthread_mutex_unlock(&topic->lock);
+    return ms;
+}
+
+NrdUrgency nrd_topic_producer_wrote(NrdTopicProducer *producer)
+{
+    pthread_mutex_lock(&producer->topic->produce_lock);
+    size_t n_bytes = held_bytes(producer);
+    uint32_t n_records = producer->pending->n_records;
+    pthread_mutex_unlock(&producer->topic->produce_lock);
+    if (n_bytes >= FULL_BYTES)
+        return NRD_URGENCY_FULL;
+    if (n_bytes >= NOW_BYTES || n_records >= NOW_RECORDS)
+        return NRD_URGENCY_NOW;
+    if (n_records > 0)
+        arm_linger(producer->topic, linger_ms(producer->topic));
+    return NRD_URGENCY_LATER;
+}
+
+int nrd_topic_producer_check(NrdTopicProducer *producer)
+{
+    NrdTopic *topic = producer->topic;
+    if (nrd_topic_deleted(topic))
+        return -EIDRM;
+    g_autofree char *fault = nrd_topic_fault(topic);
+    pthread_mutex_lock(&topic->produce_lock);
+    int rc = fault ? -EIO : producer->untold_errno;
+    if (rc == 0 && held_bytes(producer) >= NOW_BYTES)
+        rc = producer->failing_errno;
+    producer->untold_errno = 0;
+    pthread_mutex_unlock(&topic->produce_lock);
+    return rc;
+}
+
+/* ---- ranges ---- */
+
+static void on_committed(void *user_data, uint32_t partition, uint64_t first, uint64_t last)
+{
+    NrdTopicProducer *producer = user_data;
+    pthread_mutex_lock(&producer->topic->produce_lock);
+    g_string_append_printf(producer->ranges, "p%05u %" G_GUINT64_FORMAT " %" G_GUINT64_FORMAT "\n", partition, first,
+                           last);
+    pthread_mutex_unlock(&producer->topic->produce_lock);
+}
+
+static void on_release(void *user_data)
+{
+    nrd_topic_producer_unref(user_data);
+}
+
+size_t nrd_topic_producer_read_ranges(NrdTopicProducer *producer, char *buf, size_t size)
+{
+    if (!producer->ranges)
+        return 0;
+    pthread_mutex_lock(&producer->topic->produce_lock);
+    size_t n = MIN(size, producer->ranges->len);
+    memcpy(buf, producer->ranges->str, n);
+    g_string_erase(producer->ranges, 0, (gssize)n);
+    pthread_mutex_unlock(&producer->topic->produce_lock);
+    return n;
+}
+
+/* ---- to the WAL ---- */
+
+static void on_appended(void *user_data, int error);
+
+/* Sends the first entry on its way, unless one is. The lock is given up. */
+static void send_and_unlock(NrdTopicProducer *producer)
+{
+    NrdTopic *topic = producer->topic;
+    const NrdEntryDraft *draft = producer->in_flight ? NULL : g_queue_peek_head(&producer->drafts);
+    if (!draft) {
+        pthread_mutex_unlock(&topic->produce_lock);
+        return;
+    }
+    producer->in_flight = true;
+    nrd_topic_producer_ref(producer);
+    pthread_mutex_unlock(&topic->produce_lock);
+    if (nrd_topic_deleted(topic)) {
+        on_appended(producer, -EIDRM);
+        return;
+    }
+    NrdIngressSink sink = { NULL, NULL, NULL };
+    if (producer->want_ranges)
+        sink = (NrdIngressSink){ on_committed, on_release, nrd_topic_producer_ref(producer) };
+    /* Nobody else touches a draft that is on its way. */
+    nrd_ingress_append(topic->engine->ingress, draft, topic->name, topic->id, &sink, on_appended, producer);
+}
+
+/* Moves the waiters that can be answered to `answered`: with an error all of them, since nothing overtakes. */
+static void take_answered_locked(NrdTopicProducer *producer, int error, GArray *answered)
+{
+    for (guint i = 0; i < producer->waiters->len;) {
+        Waiter waiter = g_array_index(producer->waiters, Waiter, i);
+        if (error == 0 && waiter.until > producer->n_durable) {
+            i++;
+            continue;
+        }
+        g_array_append_val(answered, waiter);
+        g_array_remove_index(producer->waiters, i);
+    }
+}
+
+static void note_result_locked(NrdTopicProducer *producer, int error)
+{
+    producer->in_flight = false;
+    producer->failing_errno = error;
+    producer->untold_errno = error < 0 && producer->waiters->len == 0 ? error : 0;
+    if (error < 0)
+        return;
+    nrd_entry_draft_free(g_queue_pop_head(&producer->drafts));
+    producer->n_durable++;
+}
+
+static void on_appended(void *user_data, int error)
+{
+    NrdTopicProducer *producer = user_data;
+    g_autoptr(GArray) answered = g_array_new(FALSE, FALSE, sizeof(Waiter));
+    pthread_mutex_lock(&producer->topic->produce_lock);
+    note_result_locked(producer, error);
+    take_answered_locked(producer, error, answered);
+    if (error == 0)
+        send_and_unlock(producer);
+    else
+        pthread_mutex_unlock(&producer->topic->produce_lock);
+    if (error < 0 && error != -EIDRM)
+        arm_linger(producer->topic, RETRY_MS);
+    for (guint i = 0; i < answered->len; i++) {
+        const Waiter *waiter = &g_array_index(answered, Waiter, i);
+        waiter->done(waiter->user_data, error);
+    }
+    nrd_topic_producer_unref(producer);
+}
+
+static void sync_own(NrdTopicProducer *producer, NrdDoneFn done, void *user_data)
+{
+    pthread_mutex_lock(&producer->topic->produce_lock);
+    close_pending_locked(producer);
+    Waiter waiter = { producer->n_closed, done, user_data };
+    if (producer->n_durable == producer->n_closed) {
+        pthread_mutex_unlock(&producer->topic->produce_lock);
+        done(user_data, nrd_topic_deleted(producer->topic) ? -EIDRM : 0);
+        return;
+    }
+    g_array_append_val(producer->waiters, waiter);
+    send_and_unlock(producer);
+}
+
+/* ---- together with the others ---- */
+
+typedef struct Group {
+    gint n_left; /* atomic */
+    gint error;  /* atomic; the first */
+    NrdDoneFn done;
+    void *user_data;
+} Group;
+
+static void on_one_done(void *user_data, int error)
+{
+    Group *group = user_data;
+    if (error < 0)
+        (void)g_atomic_int_compare_and_exchange(&group->error, 0, error);
+    if (!g_atomic_int_dec_and_test(&group->n_left))
+        return;
+    group->done(group->user_data, g_atomic_int_get(&group->error));
+    g_free(group);
+}
+
+static void unref_producer(gpointer producer)
+{
+    nrd_topic_producer_unref(producer);
+}
+
+/* References to all producers of the topic but one. */
+static GPtrArray *others(NrdTopic *topic, const NrdTopicProducer *but)
+{
+    GPtrArray *producers = g_ptr_array_new_with_free_func(unref_producer);
+    pthread_mutex_lock(&topic->produce_lock);
+    for (GList *l = topic->producers.head; l; l = l->next) {
+        if (l->data != but)
+            g_ptr_array_add(producers, nrd_topic_producer_ref(l->data));
+    }
+    pthread_mutex_unlock(&topic->produce_lock);
+    return producers;
+}
+
+void nrd_topic_producer_sync(NrdTopicProducer *producer, NrdSyncScope scope, NrdDoneFn done, void *user_data)
+{
+    if (scope == NRD_SYNC_OWN) {
+        sync_own(producer, done, user_data);
+        return;
+    }
+    g_autoptr(GPtrArray) rest = others(producer->topic, producer);
+    nrd_topic_producer_ref(producer);
+    Group *group = g_new0(Group, 1);
+    *group = (Group){ (gint)rest->len + 1, 0, done, user_data };
+    for (guint i = 0; i < rest->len; i++)
+        sync_own(rest->pdata[i], on_one_done, group);
+    sync_own(producer, on_one_done, group);
+    nrd_topic_producer_unref(producer);
+}
+
+void nrd_topic_flush(NrdTopic *topic)
+{
+    g_autoptr(GPtrArray) producers = others(topic, NULL);
+    for (guint i = 0; i < producers->len; i++) {
+        pthread_mutex_lock(&topic->produce_lock);
+        close_pending_locked(producers->pdata[i]);
+        send_and_unlock(producers->pdata[i]);
+    }
+}
+
+/* ---- closing ---- */
+
+typedef struct Closing {
+    NrdTopicProducer *producer;
+    NrdDoneFn done;
+    void *user_data;
+} Closing;
+
+static uint64_t held_records(const NrdTopicProducer *producer)
+{
+    uint64_t n = producer->pending->n_records;
+    for (GList *l = producer->drafts.head; l; l = l->next)
+        n += ((const NrdEntryDraft *)l->data)->n_records;
+    return n;
+}
+
+static void on_closed(void *user_data, int error)
+{
+    Closing *closing = user_data;
+    NrdTopicProducer *producer = closing->producer;
+    NrdTopic *topic = producer->topic;
+    pthread_mutex_lock(&topic->produce_lock);
+    uint64_t n_dropped = held_records(producer);
+    g_queue_unlink(&topic->producers, &producer->link);
+    pthread_mutex_unlock(&topic->produce_lock);
+    if (error < 0 && n_dropped > 0)
+        nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ topic->name, NRD_NO_PARTITION, NRD_NO_OFFSET },
+                 "the last append of a closed producer failed: %s; %" G_GUINT64_FORMAT
+                 " records dropped, as its close reported",
+                 g_strerror(-error), n_dropped);
+    if (closing->done)
+        closing->done(closing->user_data, error);
+    nrd_topic_producer_unref(producer);
+    g_free(closing);
+}
+
+void nrd_topic_producer_close(NrdTopicProducer *producer, NrdDoneFn done, void *user_data)
+{
+    Closing *closing = g_new(Closing, 1);
+    *closing = (Closing){ producer, done, user_data };
+    sync_own(producer, on_closed, closing);
+}

@@ -1,0 +1,58 @@
+/* What the ingress tests share: a data folder with ingress/ in it, and a table of file system calls that fail on demand
+ * and keep count. */
+#ifndef NRD_TESTS_INGRESS_FIXTURE_H
+#define NRD_TESTS_INGRESS_FIXTURE_H
+
+#include "engine/ingress/wal.h"
+
+#include <glib.h>
+#include <stdatomic.h>
+
+typedef struct Fixture {
+    char *path;
+    int root_fd;
+    unsigned n_descriptors; /* open after the set-up: none more at the tear-down */
+} Fixture;
+
+void fixture_set_up(Fixture *f);
+void fixture_tear_down(Fixture *f);
+
+/* Only the folder, beside a fixture that is in use. */
+void fixture_make(Fixture *f); /* removed before the other is torn down */
+void fixture_remove(Fixture *f);
+
+typedef enum FaultCall {
+    FAULT_NONE,
+    FAULT_OPEN,
+    FAULT_PREAD,
+    FAULT_PWRITEV,
+    FAULT_FDATASYNC,
+    FAULT_FSYNC,
+    FAULT_FTRUNCATE,
+    FAULT_UNLINK,
+    FAULT_RENAME,
+    FAULT_N
+} FaultCall;
+
+/* The nth call from now on (1: the first) fails with error, and with `stays` all later ones; pwritev writes a half
+ * before it fails. fault_fired counts. With fault_also calls of that kind fail too. */
+extern atomic_int fault_fired, fault_calls[FAULT_N], fault_also;
+void fault_set(FaultCall call, int nth, int error, bool stays);
+void fault_clear(void);
+
+/* The files of ingress/, sorted. */
+GPtrArray *fixture_names(Fixture *f);
+char *fixture_file(Fixture *f, const char *name);
+unsigned fixture_count(Fixture *f, const char *suffix);
+
+/* Copies of ingress/ what a power cut would leave: files whose name was synced, as long as they were at their last sync. */
+void fixture_copy(Fixture *from, Fixture *to);
+
+/* Appends and waits. */
+int append_now(NrdWal *wal, const char *topic, const char *id, uint32_t partition, const char *payload,
+               uint64_t *ret_sequence);
+
+#define ID_A "00112233445566aa"
+#define ID_B "00112233445566bb"
+
+#endif

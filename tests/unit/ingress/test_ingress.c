@@ -1,0 +1,758 @@
+/* WAL, checkpoint and dispatcher together, over partitions that are lists in memory: order, retries, siblings, topics
+ * that go, and crashes at any moment. */
+#include "fixture.h"
+
+#include "engine/base/diag.h"
+#include "engine/ingress/ingress.h"
+#include "engine/io/io.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#define N_PARTITIONS 4
+#define WAIT_MS 20000
+
+/* A topic that lives in memory: what it holds is what a disk would. */
+typedef struct Store {
+    pthread_mutex_t lock;
+    GPtrArray *records[N_PARTITIONS]; /* of char* */
+    int fail[N_PARTITIONS];           /* passes that will fail; -1: all */
+    bool poisoned[N_PARTITIONS];
+    bool gone, away, cold;
+    bool warmed[N_PARTITIONS];
+    int slow_us;
+    atomic_bool hangs; /* commits of incarnation ID_A do not return */
+    unsigned n_commits;
+} Store;
+
+static void store_init(Store *s)
+{
+    *s = (Store){ 0 };
+    pthread_mutex_init(&s->lock, NULL);
+    for (int i = 0; i < N_PARTITIONS; i++)
+        s->records[i] = g_ptr_array_new_with_free_func(g_free);
+}
+
+static void store_clear(Store *s)
+{
+    for (int i = 0; i < N_PARTITIONS; i++)
+        g_ptr_array_unref(s->records[i]);
+    pthread_mutex_destroy(&s->lock);
+}
+
+static char *record_text(const NrdEntryRecord *record)
+{
+    return g_strndup((const char *)record->payload, record->payload_size);
+}
+
+static NrdIngressResult may_commit(Store *s, uint32_t partition)
+{
+    if (s->gone)
+        return NRD_INGRESS_GONE;
+    if (s->away)
+        return NRD_INGRESS_AWAY;
+    if (s->poisoned[partition])
+        return NRD_INGRESS_POISONED;
+    if (s->fail[partition] != 0) {
+        s->fail[partition] -= s->fail[partition] > 0;
+        return NRD_INGRESS_FAILED;
+    }
+    return NRD_INGRESS_DONE;
+}
+
+static NrdIngressResult commit(void *user_data, const NrdIngressTarget *target, const NrdIngressSlice *slices,
+                               size_t n_slices, uint64_t *ret_first)
+{
+    Store *s = user_data;
+    g_assert_cmpstr(target->topic, ==, "t");
+    if (s->slow_us > 0)
+        g_usleep((gulong)s->slow_us);
+    while (atomic_load(&s->hangs) && strcmp(target->id, ID_A) == 0)
+        g_usleep(500);
+    pthread_mutex_lock(&s->lock);
+    NrdIngressResult result = may_commit(s, target->partition);
+    *ret_first = s->records[target->partition]->len;
+    for (size_t i = 0; result == NRD_INGRESS_DONE && i < n_slices; i++) {
+        NrdIngressSlice slice = slices[i];
+        NrdEntryRecord record;
+        while (nrd_entry_next_record(&slice.records, &slice.size, &record))
+            g_ptr_array_add(s->records[target->partition], record_text(&record));
+    }
+    s->n_commits++;
+    pthread_mutex_unlock(&s->lock);
+    return result;
+}
+
+static NrdIngressResult present(void *user_data, const NrdIngressTarget *target, const NrdIngressSlice *slice,
+                                uint64_t offset, bool *ret_present)
+{
+    Store *s = user_data;
+    NrdIngressSlice left = *slice;
+    NrdEntryRecord record;
+    bool same = true;
+    if (s->slow_us > 0)
+        g_usleep((gulong)s->slow_us);
+    pthread_mutex_lock(&s->lock);
+    NrdIngressResult result = may_commit(s, target->partition);
+    const GPtrArray *records = s->records[target->partition];
+    for (uint64_t at = offset; same && nrd_entry_next_record(&left.records, &left.size, &record); at++) {
+        g_autofree char *text = record_text(&record);
+        same = at < records->len && strcmp(records->pdata[at], text) == 0;
+    }
+    pthread_mutex_unlock(&s->lock);
+    *ret_present = same;
+    return result;
+}
+
+static bool sibling(void *user_data, const NrdIngressTarget *target, uint32_t *ret_partition)
+{
+    Store *s = user_data;
+    for (uint32_t i = 1; i < N_PARTITIONS; i++) {
+        uint32_t partition = (target->partition + i) % N_PARTITIONS;
+        if (s->poisoned[partition])
+            continue;
+        *ret_partition = partition;
+        return true;
+    }
+    return false;
+}
+
+static bool next_offset(void *user_data, const NrdIngressTarget *target, uint64_t *ret_offset)
+{
+    Store *s = user_data;
+    pthread_mutex_lock(&s->lock);
+    *ret_offset = s->records[target->partition]->len;
+    bool known = !s->cold || s->warmed[target->partition];
+    pthread_mutex_unlock(&s->lock);
+    return known;
+}
+
+static void warm(void *user_data, const NrdIngressTarget *target)
+{
+    Store *s = user_data;
+    pthread_mutex_lock(&s->lock);
+    s->warmed[target->partition] = true;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static NrdIngress *start_with(Fixture *f, Store *s, uint64_t memory_bytes, uint64_t segment_bytes)
+{
+    NrdIngress *ingress = NULL;
+    NrdIngressOptions options = {
+        .root_fd = f->root_fd,
+        .ops = { commit, warm, present, sibling, next_offset, s },
+        .n_workers = 4,
+        .checkpoint_ms = 5,
+        .memory_bytes = memory_bytes,
+        .segment_bytes = segment_bytes,
+    };
+    g_assert_cmpint(nrd_ingress_open(&options, &ingress), ==, 0);
+    nrd_ingress_start(ingress);
+    return ingress;
+}
+
+static NrdIngress *start(Fixture *f, Store *s)
+{
+    return start_with(f, s, 0, 0);
+}
+
+static void store_error(void *user_data, int error)
+{
+    atomic_store((atomic_int *)user_data, error);
+}
+
+/* One entry with a record for each partition named in `partitions`: "<partition> <payload>"... */
+static int put_draft_of(NrdIngress *ingress, NrdEntryDraft *draft, const char *id, const NrdIngressSink *sink)
+{
+    static const NrdIngressSink none = { 0 };
+    atomic_int error = 1;
+    nrd_ingress_append(ingress, draft, "t", id, sink ? sink : &none, store_error, &error);
+    for (int i = 0; atomic_load(&error) == 1 && i < WAIT_MS * 5; i++)
+        g_usleep(200);
+    g_assert_cmpint(atomic_load(&error), !=, 1);
+    nrd_entry_draft_free(draft);
+    return atomic_load(&error);
+}
+
+static int put_draft(NrdIngress *ingress, NrdEntryDraft *draft, const NrdIngressSink *sink)
+{
+    return put_draft_of(ingress, draft, ID_A, sink);
+}
+
+static int put(NrdIngress *ingress, uint32_t partition, const char *payload)
+{
+    NrdEntryDraft *draft = nrd_entry_draft_new();
+    nrd_entry_draft_add(draft, partition, NULL, 0, payload, strlen(payload));
+    return put_draft(ingress, draft, NULL);
+}
+
+static void wait_until_dispatched(NrdIngress *ingress)
+{
+    for (int i = 0; nrd_ingress_holds(ingress, ID_A) && i < WAIT_MS; i++)
+        g_usleep(1000);
+    g_assert_false(nrd_ingress_holds(ingress, ID_A));
+}
+
+static void assert_store(Store *s, uint32_t partition, const char *expected)
+{
+    g_autoptr(GString) text = g_string_new(NULL);
+    pthread_mutex_lock(&s->lock);
+    for (guint i = 0; i < s->records[partition]->len; i++)
+        g_string_append_printf(text, "%s%s", i > 0 ? " " : "", (char *)s->records[partition]->pdata[i]);
+    pthread_mutex_unlock(&s->lock);
+    g_assert_cmpstr(text->str, ==, expected);
+}
+
+/* How often the record is there, in all partitions. */
+static unsigned count(Store *s, const char *record)
+{
+    unsigned n = 0;
+    for (int p = 0; p < N_PARTITIONS; p++) {
+        for (guint i = 0; i < s->records[p]->len; i++)
+            n += strcmp(s->records[p]->pdata[i], record) == 0;
+    }
+    return n;
+}
+
+/* ---- */
+
+typedef struct Lines {
+    pthread_mutex_t lock;
+    GString *text;
+    int n_released;
+} Lines;
+
+static void on_committed(void *user_data, uint32_t partition, uint64_t first, uint64_t last)
+{
+    Lines *lines = user_data;
+    pthread_mutex_lock(&lines->lock);
+    g_string_append_printf(lines->text, "%u:%u-%u ", partition, (unsigned)first, (unsigned)last);
+    pthread_mutex_unlock(&lines->lock);
+}
+
+static void on_release(void *user_data)
+{
+    ((Lines *)user_data)->n_released++;
+}
+
+static void test_dispatched(void)
+{
+    Fixture f;
+    Store s;
+    Lines lines = { PTHREAD_MUTEX_INITIALIZER, g_string_new(NULL), 0 };
+    NrdIngressSink sink = { on_committed, on_release, &lines };
+    fixture_set_up(&f);
+    store_init(&s);
+    NrdIngress *ingress = start(&f, &s);
+    NrdEntryDraft *draft = nrd_entry_draft_new();
+    nrd_entry_draft_add(draft, 2, "k", 1, "a", 1);
+    nrd_entry_draft_add(draft, 2, NULL, 0, "b", 1);
+    g_assert_cmpint(put_draft(ingress, draft, &sink), ==, 0);
+    wait_until_dispatched(ingress);
+    g_assert_cmpint(put(ingress, 2, "c"), ==, 0);
+    g_assert_cmpint(put(ingress, 0, "d"), ==, 0);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 2, "a b c");
+    assert_store(&s, 0, "d");
+    g_assert_cmpstr(lines.text->str, ==, "2:0-1 ");
+    g_assert_cmpint(lines.n_released, ==, 1);
+    nrd_ingress_close(ingress, 1000);
+    g_assert_cmpuint(fixture_count(&f, ".wal"), ==, 0); /* all is done: nothing is kept */
+    ingress = start(&f, &s);
+    g_assert_cmpint(put(ingress, 2, "e"), ==, 0);
+    nrd_ingress_close(ingress, 1000);
+    assert_store(&s, 2, "a b c e");
+    g_string_free(lines.text, TRUE);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+/* What gathers while a commit runs is committed at once. */
+static void test_batches(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    s.slow_us = 20000;
+    NrdIngress *ingress = start(&f, &s);
+    for (int i = 0; i < 50; i++)
+        g_assert_cmpint(put(ingress, 1, "x"), ==, 0);
+    wait_until_dispatched(ingress);
+    g_assert_cmpuint(s.records[1]->len, ==, 50);
+    g_assert_cmpuint(s.n_commits, <, 25);
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+/* What does not fit in memory is read from the WAL again. */
+static void test_little_memory(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    NrdIngress *ingress = start_with(&f, &s, 1, 300);
+    for (int i = 0; i < 40; i++) {
+        g_autofree char *payload = g_strdup_printf("%d", i);
+        g_assert_cmpint(put(ingress, (uint32_t)i % 2, payload), ==, 0);
+    }
+    wait_until_dispatched(ingress);
+    assert_store(&s, 0, "0 2 4 6 8 10 12 14 16 18 20 22 24 26 28 30 32 34 36 38");
+    nrd_ingress_close(ingress, 1000);
+    g_assert_cmpuint(fixture_count(&f, ".wal"), ==, 0);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+static void test_commits_fail_for_a_while(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    s.fail[1] = 2;
+    NrdIngress *ingress = start(&f, &s);
+    g_assert_cmpint(put(ingress, 1, "a"), ==, 0);
+    g_assert_cmpint(put(ingress, 1, "b"), ==, 0);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 1, "a b");
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+static void test_goes_to_a_sibling(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    s.fail[1] = -1;
+    NrdIngress *ingress = start(&f, &s);
+    g_assert_cmpint(put(ingress, 1, "a"), ==, 0);
+    wait_until_dispatched(ingress); /* after three passes */
+    assert_store(&s, 2, "a");
+    s.poisoned[1] = true; /* at once */
+    g_assert_cmpint(put(ingress, 1, "b"), ==, 0);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 2, "a b");
+    assert_store(&s, 1, "");
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+/* Nowhere to go: kept, over a restart too, until it is well again. */
+static void test_nowhere_to_go(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    for (int i = 0; i < N_PARTITIONS; i++)
+        s.poisoned[i] = true;
+    NrdIngress *ingress = start(&f, &s);
+    g_assert_cmpint(put(ingress, 1, "a"), ==, 0);
+    g_assert_cmpint(put(ingress, 1, "b"), ==, 0);
+    nrd_ingress_close(ingress, 100);
+    ingress = start(&f, &s);
+    g_assert_true(nrd_ingress_holds(ingress, ID_A));
+    for (int i = 0; i < N_PARTITIONS; i++)
+        s.poisoned[i] = false;
+    nrd_ingress_kick(ingress);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 1, "a b");
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+static void test_gone_and_away(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    s.away = true;
+    NrdIngress *ingress = start(&f, &s);
+    g_assert_cmpint(put(ingress, 1, "a"), ==, 0);
+    g_usleep(50000);
+    g_assert_true(nrd_ingress_holds(ingress, ID_A));
+    s.away = false;
+    nrd_ingress_kick(ingress);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 1, "a");
+    s.gone = true;
+    uint64_t before = nrd_counter_get(NRD_COUNTER_INGRESS_DISCARDED);
+    g_assert_cmpint(put(ingress, 1, "b"), ==, 0);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 1, "a");
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_INGRESS_DISCARDED), ==, before + 1);
+    nrd_ingress_close(ingress, 1000);
+    g_assert_cmpuint(fixture_count(&f, ".wal"), ==, 0);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+/* A part that never gets anywhere pins its own segment only, and what is done stays done. */
+static void test_one_stuck_partition(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    NrdIngress *ingress = start_with(&f, &s, 0, 200);
+    s.away = true;
+    g_assert_cmpint(put(ingress, 3, "stuck"), ==, 0);
+    g_usleep(50000);
+    s.away = false; /* the lane waits seconds by now or is soon tried; the others go on */
+    for (int i = 0; i < 40; i++)
+        g_assert_cmpint(put(ingress, 0, "x"), ==, 0);
+    nrd_ingress_kick(ingress);
+    wait_until_dispatched(ingress);
+    g_assert_cmpuint(s.records[0]->len, ==, 40);
+    g_assert_cmpuint(s.records[3]->len, ==, 1);
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+/* A disk that hangs under every partition of one topic leaves workers to the others. */
+static void test_one_topic_hangs(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    atomic_store(&s.hangs, true);
+    NrdIngress *ingress = start(&f, &s);
+    for (uint32_t i = 0; i < N_PARTITIONS; i++)
+        g_assert_cmpint(put(ingress, i, "slow"), ==, 0);
+    NrdEntryDraft *draft = nrd_entry_draft_new();
+    nrd_entry_draft_add(draft, 0, NULL, 0, "other", 5);
+    g_assert_cmpint(put_draft_of(ingress, draft, ID_B, NULL), ==, 0);
+    for (int i = 0; nrd_ingress_holds(ingress, ID_B) && i < WAIT_MS; i++)
+        g_usleep(1000);
+    g_assert_false(nrd_ingress_holds(ingress, ID_B));
+    g_assert_true(nrd_ingress_holds(ingress, ID_A));
+    atomic_store(&s.hangs, false);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 0, "other slow");
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+/* ---- claims ---- */
+
+/* Somebody else commits the very same bytes where an entry named its offset: not taken for its part. */
+static void test_claim_takes_names_back(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    s.away = true;
+    NrdIngress *ingress = start(&f, &s);
+    g_assert_cmpint(put(ingress, 1, "tick"), ==, 0); /* expects offset 0 */
+    g_assert_cmpint(nrd_ingress_claim(ingress, ID_A, 1), ==, 0);
+    pthread_mutex_lock(&s.lock);
+    g_ptr_array_add(s.records[1], g_strdup("tick")); /* the other one */
+    pthread_mutex_unlock(&s.lock);
+    nrd_ingress_unclaim(ingress, ID_A, 1);
+    nrd_ingress_close(ingress, 50);
+    s.away = false;
+    ingress = start(&f, &s);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 1, "tick tick");
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+/* After a crash somebody claims the partition before the replay has looked: he waits until it has. */
+static void test_claim_waits_for_the_replay(void)
+{
+    Fixture f, crashed;
+    Store s;
+    fixture_set_up(&f);
+    fixture_make(&crashed);
+    store_init(&s);
+    s.away = true;
+    NrdIngress *ingress = start(&f, &s);
+    g_assert_cmpint(put(ingress, 1, "tick"), ==, 0); /* names offset 0, and is not committed */
+    fixture_copy(&f, &crashed);
+    nrd_ingress_close(ingress, 10);
+    s.away = false;
+    s.slow_us = 50000;
+    ingress = start(&crashed, &s);
+    g_assert_cmpint(nrd_ingress_claim(ingress, ID_A, 1), ==, 0);
+    pthread_mutex_lock(&s.lock);
+    g_ptr_array_add(s.records[1], g_strdup("tick"));
+    pthread_mutex_unlock(&s.lock);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 1, "tick tick");
+    nrd_ingress_unclaim(ingress, ID_A, 1);
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_remove(&crashed);
+    fixture_tear_down(&f);
+}
+
+/* Without a claim the records at the named offset are its own. */
+static void test_recognized(void)
+{
+    Fixture f, crashed;
+    Store s;
+    fixture_set_up(&f);
+    fixture_make(&crashed);
+    store_init(&s);
+    NrdIngress *ingress = start(&f, &s);
+    s.away = true;
+    g_assert_cmpint(put(ingress, 1, "a"), ==, 0);
+    g_usleep(20000);
+    fixture_copy(&f, &crashed); /* in the WAL, not committed */
+    s.away = false;
+    nrd_ingress_kick(ingress);
+    wait_until_dispatched(ingress);
+    nrd_ingress_close(ingress, 1000);
+    assert_store(&s, 1, "a");
+    uint64_t before = nrd_counter_get(NRD_COUNTER_INGRESS_RECOGNIZED);
+    ingress = start(&crashed, &s); /* as if the commit had been the last that was done */
+    wait_until_dispatched(ingress);
+    nrd_ingress_close(ingress, 1000);
+    assert_store(&s, 1, "a");
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_INGRESS_RECOGNIZED), ==, before + 1);
+    store_clear(&s);
+    fixture_remove(&crashed);
+    fixture_tear_down(&f);
+}
+
+/* ---- crashes ---- */
+
+typedef struct Producer {
+    NrdIngress *ingress;
+    int number;
+    unsigned seed;
+    pthread_mutex_t *lock;
+    GHashTable *acked; /* of char*; guarded by lock */
+    atomic_bool *stop;
+    pthread_t thread;
+} Producer;
+
+static void *keep_producing(void *data)
+{
+    Producer *p = data;
+    g_autoptr(GRand) rand = g_rand_new_with_seed(p->seed);
+    for (int i = 0; !atomic_load(p->stop); i++) {
+        NrdEntryDraft *draft = nrd_entry_draft_new();
+        g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
+        for (int n = g_rand_int_range(rand, 1, 4); n > 0; n--) {
+            char *payload = g_strdup_printf("%d-%d-%d", p->number, i, n);
+            g_ptr_array_add(names, payload);
+            nrd_entry_draft_add(draft, (uint32_t)g_rand_int_range(rand, 0, N_PARTITIONS), NULL, 0, payload,
+                                strlen(payload));
+        }
+        if (put_draft(p->ingress, draft, NULL) < 0)
+            continue;
+        pthread_mutex_lock(p->lock);
+        for (guint n = 0; n < names->len; n++)
+            g_hash_table_add(p->acked, g_strdup(names->pdata[n]));
+        pthread_mutex_unlock(p->lock);
+    }
+    return NULL;
+}
+
+static void copy_store(Store *from, Store *to)
+{
+    for (int p = 0; p < N_PARTITIONS; p++) {
+        for (guint i = 0; i < from->records[p]->len; i++)
+            g_ptr_array_add(to->records[p], g_strdup(from->records[p]->pdata[i]));
+    }
+}
+
+static GPtrArray *copy_acked(GHashTable *acked, pthread_mutex_t *lock)
+{
+    GPtrArray *copy = g_ptr_array_new_with_free_func(g_free);
+    GHashTableIter iter;
+    gpointer key;
+    pthread_mutex_lock(lock);
+    g_hash_table_iter_init(&iter, acked);
+    while (g_hash_table_iter_next(&iter, &key, NULL))
+        g_ptr_array_add(copy, g_strdup(key));
+    pthread_mutex_unlock(lock);
+    return copy;
+}
+
+/* Each record once; those that were acknowledged all there. */
+static void assert_exactly_once(Store *s, GPtrArray *acked)
+{
+    g_autoptr(GHashTable) seen = g_hash_table_new(g_str_hash, g_str_equal);
+    for (int p = 0; p < N_PARTITIONS; p++) {
+        for (guint i = 0; i < s->records[p]->len; i++) {
+            if (!g_hash_table_add(seen, s->records[p]->pdata[i]))
+                g_error("%s is there twice", (char *)s->records[p]->pdata[i]);
+        }
+    }
+    for (guint i = 0; i < acked->len; i++) {
+        if (!g_hash_table_contains(seen, acked->pdata[i]))
+            g_error("%s was acknowledged and is lost", (char *)acked->pdata[i]);
+    }
+}
+
+static void crash_and_check(Fixture *f, Store *s, GHashTable *acked_now, pthread_mutex_t *lock)
+{
+    Fixture crashed;
+    Store after;
+    fixture_make(&crashed);
+    store_init(&after);
+    after.cold = true;
+    g_autoptr(GPtrArray) acked = copy_acked(acked_now, lock);
+    pthread_mutex_lock(&s->lock); /* no commit while the picture is taken */
+    fixture_copy(f, &crashed);
+    copy_store(s, &after);
+    pthread_mutex_unlock(&s->lock);
+    NrdIngress *ingress = start(&crashed, &after);
+    wait_until_dispatched(ingress);
+    nrd_ingress_close(ingress, 1000);
+    assert_exactly_once(&after, acked);
+    store_clear(&after);
+    fixture_remove(&crashed);
+}
+
+static void run_with_crashes(bool moves, bool faults)
+{
+    Fixture f;
+    Store s;
+    Producer producers[4];
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    atomic_bool stop = false;
+    g_autoptr(GHashTable) acked = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+    fixture_set_up(&f);
+    store_init(&s);
+    s.cold = true;
+    NrdIngress *ingress = start_with(&f, &s, 4096, 2000);
+    for (int i = 0; i < 4; i++) {
+        producers[i] = (Producer){ ingress, i, (unsigned)i, &lock, acked, &stop, 0 };
+        pthread_create(&producers[i].thread, NULL, keep_producing, &producers[i]);
+    }
+    for (int i = 0; i < 25; i++) {
+        g_usleep(7000);
+        s.poisoned[1] = moves && i % 3 == 0;
+        s.fail[2] = moves && i % 4 == 0 ? 3 : 0;
+        if (faults && i % 5 == 0)
+            fault_set(FAULT_FDATASYNC, 2, -EIO, i % 2 == 0);
+        else
+            fault_clear();
+        if (!faults)
+            crash_and_check(&f, &s, acked, &lock);
+    }
+    fault_clear();
+    s.poisoned[1] = false;
+    atomic_store(&stop, true);
+    for (int i = 0; i < 4; i++)
+        pthread_join(producers[i].thread, NULL);
+    wait_until_dispatched(ingress);
+    nrd_ingress_close(ingress, 1000);
+    g_autoptr(GPtrArray) all = copy_acked(acked, &lock);
+    g_test_message("%u records acknowledged", all->len);
+    g_assert_cmpuint(all->len, >, 50);
+    assert_exactly_once(&s, all);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+static void test_crashes(void)
+{
+    run_with_crashes(false, false);
+}
+
+static void test_crashes_with_moves(void)
+{
+    run_with_crashes(true, false);
+}
+
+static void test_syncs_that_fail(void)
+{
+    run_with_crashes(true, true);
+}
+
+/* ---- the checkpoint cannot be written ---- */
+
+static void test_checkpoint_fails(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    NrdIngress *ingress = start_with(&f, &s, 0, 50);
+    fault_set(FAULT_RENAME, 1, -EIO, true);
+    for (int i = 0; i < 5; i++) {
+        g_autofree char *payload = g_strdup_printf("%d", i);
+        g_assert_cmpint(put(ingress, 0, payload), ==, 0);
+    }
+    wait_until_dispatched(ingress);
+    g_usleep(50000);
+    g_assert_cmpint(atomic_load(&fault_fired), >, 0);
+    g_assert_cmpuint(fixture_count(&f, ".wal"), >=, 1); /* the last keeps the sequences */
+    nrd_ingress_close(ingress, 1000);
+    fault_clear();
+    ingress = start(&f, &s); /* what is left is looked up and found */
+    wait_until_dispatched(ingress);
+    nrd_ingress_close(ingress, 1000);
+    assert_store(&s, 0, "0 1 2 3 4");
+    g_assert_cmpuint(fixture_count(&f, ".wal"), ==, 0);
+    g_assert_cmpuint(count(&s, "3"), ==, 1);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+static void test_segments_that_cannot_be_removed(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    NrdIngress *ingress = start_with(&f, &s, 0, 50);
+    fault_set(FAULT_UNLINK, 1, -EPERM, true);
+    for (int i = 0; i < 5; i++)
+        g_assert_cmpint(put(ingress, 0, "x"), ==, 0);
+    wait_until_dispatched(ingress);
+    nrd_ingress_close(ingress, 1000);
+    g_assert_cmpuint(fixture_count(&f, ".wal"), ==, 5);
+    fault_clear();
+    ingress = start(&f, &s);
+    g_assert_false(nrd_ingress_holds(ingress, ID_A)); /* the checkpoint knows them as done */
+    nrd_ingress_close(ingress, 1000);
+    g_assert_cmpuint(s.records[0]->len, ==, 5);
+    g_assert_cmpuint(fixture_count(&f, ".wal"), ==, 0);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    nrd_diag_set_level(NRD_LEVEL_ERROR);
+    g_test_add_func("/ingress/dispatch/dispatched", test_dispatched);
+    g_test_add_func("/ingress/dispatch/batches", test_batches);
+    g_test_add_func("/ingress/dispatch/little-memory", test_little_memory);
+    g_test_add_func("/ingress/dispatch/commits-fail-for-a-while", test_commits_fail_for_a_while);
+    g_test_add_func("/ingress/dispatch/goes-to-a-sibling", test_goes_to_a_sibling);
+    g_test_add_func("/ingress/dispatch/nowhere-to-go", test_nowhere_to_go);
+    g_test_add_func("/ingress/dispatch/gone-and-away", test_gone_and_away);
+    g_test_add_func("/ingress/dispatch/one-stuck-partition", test_one_stuck_partition);
+    g_test_add_func("/ingress/dispatch/one-topic-hangs", test_one_topic_hangs);
+    g_test_add_func("/ingress/dispatch/claim-takes-names-back", test_claim_takes_names_back);
+    g_test_add_func("/ingress/dispatch/claim-waits-for-the-replay", test_claim_waits_for_the_replay);
+    g_test_add_func("/ingress/dispatch/recognized", test_recognized);
+    g_test_add_func("/ingress/dispatch/crashes", test_crashes);
+    g_test_add_func("/ingress/dispatch/crashes-with-moves", test_crashes_with_moves);
+    g_test_add_func("/ingress/dispatch/syncs-that-fail", test_syncs_that_fail);
+    g_test_add_func("/ingress/dispatch/checkpoint-fails", test_checkpoint_fails);
+    g_test_add_func("/ingress/dispatch/segments-that-cannot-be-removed", test_segments_that_cannot_be_removed);
+    return g_test_run();
+}
