@@ -207,7 +207,7 @@ void nrd_topic_interrupt(NrdTopic *topic)
 static int check_empty(NrdTopic *topic)
 {
     if (topic->engine->ingress && nrd_ingress_holds(topic->engine->ingress, topic->id))
-        return true; /* acknowledged, on their way to a partition */
+        return -ENOTEMPTY; /* acknowledged, on their way to a partition */
     for (uint32_t i = 0; i < nrd_topic_n_partitions(topic); i++) {
         NrdPartitionInfo info;
         int rc = nrd_partition_learn(nrd_topic_partition(topic, i));

@@ -9,6 +9,7 @@ static const char help[] =
     "    config                   settings, key=value; write lines to change them\n"
     "    ctl                      read it for its verbs; deletes a topic with records\n"
     "    status                   the topic at a glance\n"
+    "    produce produce.jsonl produce.bin   append here and a partition is chosen: by key, or in turn\n"
     "    consume consume.jsonl consume.bin drain ack   as in a partition, over all of them\n"
     "    p00000/                  a partition; more of them with partitions=<n> in config\n"
     "      produce                append lines: each is a record. fsync returns when they are durable\n"
