@@ -265,6 +265,7 @@ void nrd_ingress_close(NrdIngress *ingress, int64_t drain_ms)
     if (!ingress)
         return;
     uint64_t durable = 0;
+    nrd_wal_settle(ingress->wal); /* the last checkpoint says that all sequences below the next one are known */
     if (!nrd_dispatcher_drain(ingress->dispatcher, drain_ms))
         nrd_diag(NRD_LEVEL_NOTICE, NRD_NOWHERE,
                  "%" G_GUINT64_FORMAT " batches in the ingress WAL are not committed yet: the next start goes on",

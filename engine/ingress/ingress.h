@@ -84,8 +84,8 @@ int nrd_ingress_open(const NrdIngressOptions *options, NrdIngress **ret_ingress)
 /* From now on the operations may be called. Never blocks. */
 void nrd_ingress_start(NrdIngress *ingress);
 
-/* Waits up to drain_ms until all is dispatched, ends the workers, writes the checkpoint. Nobody appends or claims any
- * more. What is left is for the next start. Takes NULL. */
+/* Waits for the appends that are under way, then up to drain_ms until all is dispatched, ends the workers, writes the
+ * checkpoint. Nobody begins to append or claim any more. What is left is for the next start. Takes NULL. */
 void nrd_ingress_close(NrdIngress *ingress, int64_t drain_ms);
 
 /* Is told of each part that was committed, before the part counts as done; release comes when nothing more will be told

@@ -408,14 +408,27 @@ void nrd_wal_sweep(NrdWal *wal, uint64_t min_durable)
     }
 }
 
+/* Who wrote last may still be on the way out; who was to go on may never come, when no thread could be made. */
+void nrd_wal_settle(NrdWal *wal)
+{
+    pthread_mutex_lock(&wal->lock);
+    while (wal->writing || wal->head || wal->n_handing > 0) {
+        if (wal->writing || !wal->head) {
+            pthread_cond_wait(&wal->idle, &wal->lock);
+            continue;
+        }
+        wal->writing = true;
+        write_and_unlock(wal);
+        pthread_mutex_lock(&wal->lock);
+    }
+    pthread_mutex_unlock(&wal->lock);
+}
+
 void nrd_wal_close(NrdWal *wal, uint64_t min_durable)
 {
     if (!wal)
         return;
-    pthread_mutex_lock(&wal->lock); /* who wrote last may still be on the way out */
-    while (wal->writing || wal->head || wal->n_handing > 0)
-        pthread_cond_wait(&wal->idle, &wal->lock);
-    pthread_mutex_unlock(&wal->lock);
+    nrd_wal_settle(wal);
     if (wal->active)
         seal_active(wal);
     nrd_wal_sweep(wal, min_durable);

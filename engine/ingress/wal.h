@@ -70,6 +70,9 @@ typedef uint32_t (*NrdWalFoundFn)(void *user_data, NrdWalSegment *segment, uint6
  * the WAL. */
 int nrd_wal_open(const NrdWalOptions *options, NrdWalFoundFn found, void *found_data, NrdWal **ret_wal) NRD_MUST_CHECK;
 
+/* Waits until every append was answered; writes what nobody else does. Nobody appends any more. */
+void nrd_wal_settle(NrdWal *wal);
+
 /* Nobody appends any more. Removes the segments without live parts; min_durable as in nrd_wal_sweep. */
 void nrd_wal_close(NrdWal *wal, uint64_t min_durable); /* takes NULL */
 

@@ -268,6 +268,61 @@ static void test_dispatched(void)
     fixture_tear_down(&f);
 }
 
+static atomic_bool sync_waits, sync_begun;
+static NrdIo slow_io;
+
+static int slow_fdatasync(int fd)
+{
+    atomic_store(&sync_begun, true);
+    while (atomic_load(&sync_waits))
+        g_usleep(500);
+    return nrd_io_real.fdatasync(fd);
+}
+
+static void *put_in_thread(void *ingress)
+{
+    g_assert_cmpint(put(ingress, 1, "late"), ==, 0);
+    return NULL;
+}
+
+static void *let_sync_end(void *data)
+{
+    g_usleep(100000);
+    atomic_store(&sync_waits, false);
+    return NULL;
+}
+
+/* A close that finds an append on its way to the disk: it is acknowledged, so it is dispatched, now or by the next start. */
+static void test_closed_during_an_append(void)
+{
+    Fixture f;
+    Store s;
+    pthread_t writer, waker;
+    fixture_set_up(&f);
+    store_init(&s);
+    NrdIngress *ingress = start(&f, &s);
+    const NrdIo *before = nrd_io;
+    slow_io = *nrd_io;
+    slow_io.fdatasync = slow_fdatasync;
+    nrd_io = &slow_io;
+    atomic_store(&sync_begun, false);
+    atomic_store(&sync_waits, true);
+    g_assert_cmpint(pthread_create(&writer, NULL, put_in_thread, ingress), ==, 0);
+    while (!atomic_load(&sync_begun))
+        g_usleep(500);
+    g_assert_cmpint(pthread_create(&waker, NULL, let_sync_end, NULL), ==, 0);
+    nrd_ingress_close(ingress, 1000);
+    pthread_join(writer, NULL);
+    pthread_join(waker, NULL);
+    nrd_io = before;
+    ingress = start(&f, &s);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 1, "late");
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
 /* What gathers while a commit runs is committed at once. */
 static void test_batches(void)
 {
@@ -738,6 +793,7 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     nrd_diag_set_level(NRD_LEVEL_ERROR);
     g_test_add_func("/ingress/dispatch/dispatched", test_dispatched);
+    g_test_add_func("/ingress/dispatch/closed-during-an-append", test_closed_during_an_append);
     g_test_add_func("/ingress/dispatch/batches", test_batches);
     g_test_add_func("/ingress/dispatch/little-memory", test_little_memory);
     g_test_add_func("/ingress/dispatch/commits-fail-for-a-while", test_commits_fail_for_a_while);
