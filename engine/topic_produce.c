@@ -115,20 +115,34 @@ static void on_linger(void *user_data)
     }
 }
 
-/* A background append after delay_ms, unless one is arranged already. */
+/* Lock held. */
+static Linger *find_linger(NrdLingers *lingers, const NrdTopic *topic)
+{
+    for (guint i = 0; topic->lingering && i < lingers->waiting->len; i++) {
+        Linger *linger = &g_array_index(lingers->waiting, Linger, i);
+        if (linger->topic == topic)
+            return linger;
+    }
+    return NULL;
+}
+
+/* A background append after delay_ms, or when one is arranged that comes earlier. */
 static void arm_linger(NrdTopic *topic, int64_t delay_ms)
 {
     NrdLingers *lingers = topic->engine->lingers;
     Linger linger = { topic, nrd_clock_mono_ms() + delay_ms };
     pthread_mutex_lock(&lingers->lock);
-    bool armed = topic->lingering;
-    if (!armed) {
+    Linger *armed = find_linger(lingers, topic);
+    bool earlier = !armed || linger.deadline_ms < armed->deadline_ms;
+    if (armed) {
+        armed->deadline_ms = MIN(armed->deadline_ms, linger.deadline_ms);
+    } else {
         topic->lingering = true;
         nrd_topic_ref(topic);
         g_array_append_val(lingers->waiting, linger);
     }
     pthread_mutex_unlock(&lingers->lock);
-    if (!armed)
+    if (earlier)
         nrd_timer_set_earlier(lingers->timers, &lingers->timer, linger.deadline_ms);
 }
 
@@ -468,6 +482,16 @@ static uint64_t held_records(const NrdTopicProducer *producer)
     return n;
 }
 
+/* Its close has said that they failed: who still has a reference, to flush or to sync the whole file, must not send them.
+ * What somebody has sent again already has an answer coming. */
+static void drop_drafts_locked(NrdTopicProducer *producer)
+{
+    if (producer->in_flight)
+        return;
+    g_queue_clear_full(&producer->drafts, free_draft);
+    producer->n_durable = producer->n_closed;
+}
+
 static void on_closed(void *user_data, int error)
 {
     Closing *closing = user_data;
@@ -475,6 +499,7 @@ static void on_closed(void *user_data, int error)
     NrdTopic *topic = producer->topic;
     pthread_mutex_lock(&topic->produce_lock);
     uint64_t n_dropped = held_records(producer);
+    drop_drafts_locked(producer);
     g_queue_unlink(&topic->producers, &producer->link);
     pthread_mutex_unlock(&topic->produce_lock);
     if (error < 0 && n_dropped > 0)

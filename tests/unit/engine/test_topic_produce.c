@@ -190,6 +190,39 @@ static void test_linger(Fixture *f, gconstpointer data)
     g_assert_cmpint(close_topic(producer), ==, 0);
 }
 
+/* A linger that was made shorter counts for what is written from then on, whoever waits for the old one. */
+static void test_linger_made_shorter(Fixture *f, gconstpointer data)
+{
+    NrdTopicProducer *one = open_topic(f->topic, false), *two = open_topic(f->topic, false);
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "linger_ms=60000\n", 16), ==, 0);
+    add(one, NULL, "one");
+    g_assert_cmpint(nrd_topic_producer_wrote(one), ==, NRD_URGENCY_LATER);
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "linger_ms=10\n", 13), ==, 0);
+    add(two, NULL, "two");
+    g_assert_cmpint(nrd_topic_producer_wrote(two), ==, NRD_URGENCY_LATER);
+    wait_for_lines(f->topic, 2);
+    g_assert_cmpint(close_topic(one), ==, 0);
+    g_assert_cmpint(close_topic(two), ==, 0);
+}
+
+/* What a close has reported as failed does not come back through somebody who found the producer just before. */
+static void test_closed_with_a_failure(Fixture *f, gconstpointer data)
+{
+    NrdTopicProducer *producer = open_topic(f->topic, false);
+    NrdTopicProducer *found = nrd_topic_producer_ref(producer);
+    add(producer, NULL, "dropped");
+    atomic_store(&fail_pwritev, 1);
+    g_assert_cmpint(close_topic(producer), ==, -ENOSPC);
+    atomic_store(&fail_pwritev, 0);
+    g_assert_cmpint(sync_topic(found, NRD_SYNC_OWN), ==, 0);
+    nrd_topic_producer_unref(found);
+    NrdTopicProducer *next = open_topic(f->topic, false);
+    add(next, NULL, "next");
+    g_assert_cmpint(close_topic(next), ==, 0);
+    wait_for_lines(f->topic, 1);
+    assert_logs(f->topic, "next\n");
+}
+
 /* A failed append stays in the producer, and one copy lands. */
 static void test_append_fails(Fixture *f, gconstpointer data)
 {
@@ -460,6 +493,8 @@ int main(int argc, char **argv)
     ADD("one-sync", test_one_sync_for_many_partitions);
     ADD("scope-file", test_scope_file);
     ADD("linger", test_linger);
+    ADD("linger-made-shorter", test_linger_made_shorter);
+    ADD("closed-with-a-failure", test_closed_with_a_failure);
     ADD("append-fails", test_append_fails);
     ADD("sync-of-the-wal-fails", test_sync_of_the_wal_fails);
     ADD("kept-over-a-restart", test_kept_over_a_restart);
