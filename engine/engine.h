@@ -324,7 +324,8 @@ bool nrd_watch_clear(NrdPartition *partition, NrdWatch *watch);
 
 /* ---- consuming a topic: any of its partitions, in turn ---- */
 
-/* A consumer of the topic keeps its partitions open. One that cannot be opened is left out, and said so in the log. Blocks.
+/* A consumer of the topic keeps its partitions open. One that cannot be opened is left out, and said so in the log, until
+ * it can be: each take looks. Blocks.
  * -EIDRM, -ENODEV, -EIO (out of service). */
 typedef struct NrdTopicConsumer NrdTopicConsumer;
 int nrd_topic_consumer_open(NrdTopic *topic, NrdTopicConsumer **ret_consumer) NRD_MUST_CHECK;

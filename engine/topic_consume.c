@@ -11,8 +11,7 @@ struct NrdTopicConsumer {
     NrdTopic *topic; /* referenced */
     /* guarded by lock */
     pthread_mutex_t lock;
-    GPtrArray *pinned; /* of NrdPartition* */
-    uint32_t n_seen;   /* partitions that were looked at; a topic grows */
+    GPtrArray *pinned; /* of NrdPartition*, by number; NULL: it could not be opened */
 };
 
 /* ---- the line's source ---- */
@@ -79,16 +78,36 @@ void nrd_topic_line_init(NrdTopic *topic)
 
 /* ---- consumers ---- */
 
-/* Opens what the topic has grown by, too. */
-static void pin_new(NrdTopicConsumer *consumer)
+static void unpin(gpointer partition)
+{
+    if (partition)
+        nrd_partition_unpin(partition);
+}
+
+/* Pins partition number i, in the place of one that was retired. A failure is told where it happens, and is that
+ * partition's alone. One that is out of service is left alone until it is back: an open that fails costs every read of
+ * the others; what passes by itself, as too many descriptors, is tried again. */
+static void pin_locked(NrdTopicConsumer *consumer, uint32_t i)
+{
+    NrdPartition *partition = nrd_topic_partition(consumer->topic, i);
+    bool first = i == consumer->pinned->len;
+    if (first)
+        g_ptr_array_add(consumer->pinned, NULL);
+    gpointer *pinned = &consumer->pinned->pdata[i];
+    if (*pinned == partition)
+        return;
+    unpin(g_steal_pointer(pinned));
+    if ((first || nrd_partition_seems_well(partition)) && nrd_partition_pin(partition) == 0)
+        *pinned = partition;
+}
+
+/* Also what the topic has grown by. */
+static void pin_all(NrdTopicConsumer *consumer)
 {
     uint32_t n = nrd_topic_n_partitions(consumer->topic);
     pthread_mutex_lock(&consumer->lock);
-    for (; consumer->n_seen < n; consumer->n_seen++) {
-        NrdPartition *partition = nrd_topic_partition(consumer->topic, consumer->n_seen);
-        if (nrd_partition_pin(partition) == 0) /* a failure is told where it happens, and is that partition's alone */
-            g_ptr_array_add(consumer->pinned, partition);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        pin_locked(consumer, i);
     pthread_mutex_unlock(&consumer->lock);
 }
 
@@ -100,9 +119,9 @@ int nrd_topic_consumer_open(NrdTopic *topic, NrdTopicConsumer **ret_consumer)
         return rc;
     NrdTopicConsumer *consumer = g_new0(NrdTopicConsumer, 1);
     consumer->topic = nrd_topic_ref(topic);
-    consumer->pinned = g_ptr_array_new();
+    consumer->pinned = g_ptr_array_new_with_free_func(unpin);
     pthread_mutex_init(&consumer->lock, NULL);
-    pin_new(consumer);
+    pin_all(consumer);
     *ret_consumer = consumer;
     return 0;
 }
@@ -111,8 +130,6 @@ void nrd_topic_consumer_close(NrdTopicConsumer *consumer)
 {
     if (!consumer)
         return;
-    for (guint i = 0; i < consumer->pinned->len; i++)
-        nrd_partition_unpin(consumer->pinned->pdata[i]);
     g_ptr_array_unref(consumer->pinned);
     pthread_mutex_destroy(&consumer->lock);
     nrd_topic_unref(consumer->topic);
@@ -122,7 +139,7 @@ void nrd_topic_consumer_close(NrdTopicConsumer *consumer)
 void nrd_topic_take(NrdTopicConsumer *consumer, NrdWaiter *waiter, int64_t wait_ms, NrdDeliverFn deliver,
                     void *user_data)
 {
-    pin_new(consumer);
+    pin_all(consumer);
     nrd_line_take(&consumer->topic->line, waiter, wait_ms, deliver, user_data);
 }
 

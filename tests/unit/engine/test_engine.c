@@ -308,6 +308,26 @@ static void test_seek_survives(Fixture *f, gconstpointer data)
     g_assert_cmpstr(got.payload, ==, "two");
 }
 
+/* A partition that could not be opened when the consumer came, for what passes by itself, is served when it can be. */
+static void test_topic_consumer_pins_later(Fixture *f, gconstpointer data)
+{
+    NrdTopicConsumer *consumer = NULL;
+    Got got = { .error = 1 };
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "partitions=2\n", 13), ==, 0);
+    produce(nrd_topic_partition(f->topic, 1), "one");
+    fixture_stop(f);
+    fixture_start(f); /* the second one is closed */
+    atomic_store(&fail_open, EMFILE);
+    g_assert_cmpint(nrd_topic_consumer_open(f->topic, &consumer), ==, 0);
+    atomic_store(&fail_open, 0);
+    nrd_waiter_init(&got.waiter);
+    nrd_topic_take(consumer, &got.waiter, 0, on_delivery, &got);
+    g_assert_cmpint(got.error, ==, 0);
+    g_assert_cmpstr(got.payload, ==, "one");
+    g_assert_cmpint(nrd_topic_settle(f->topic, 1, NRD_VERB_ACK, got.offset, got.nonce), ==, 0);
+    nrd_topic_consumer_close(consumer);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -324,5 +344,6 @@ int main(int argc, char **argv)
     ADD("many-writers", test_many_writers);
     ADD("settings", test_settings);
     ADD("seek-survives", test_seek_survives);
+    ADD("topic-consumer-pins-later", test_topic_consumer_pins_later);
     return g_test_run();
 }
