@@ -222,7 +222,8 @@ void nrd_producer_sync(NrdProducer *producer, NrdSyncScope scope, NrdDoneFn done
 NrdProducer *nrd_producer_ref(NrdProducer *producer);
 void nrd_producer_unref(NrdProducer *producer);
 
-/* Takes whole "pNNNNN first last\n" lines (the rest of a line comes with the next call) into buf; returns the bytes. */
+/* Takes whole "pNNNNN first last\n" lines (the rest of a line comes with the next call) into buf; returns the bytes. Of
+ * more than 1 MiB that nobody takes the oldest lines are lost. */
 size_t nrd_producer_read_ranges(NrdProducer *producer, char *buf, size_t size);
 
 /* Commits what is left (a failure is logged, and the records are dropped: their writer was told at close) and gives the

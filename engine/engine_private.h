@@ -281,6 +281,11 @@ void nrd_produce_fail_waiters(NrdPartition *partition, int error);
  * failure nothing of it is left, and nothing of it will be tried again. The caller has a pin. Blocks. */
 int nrd_produce_commit(NrdPartition *partition, NrdRecordBatch *batch, uint64_t *ret_first) NRD_MUST_CHECK;
 
+#define NRD_RANGES_BYTES ((size_t)(1 * NRD_MIB))
+
+/* Adds a line for nrd_producer_read_ranges; keeps about NRD_RANGES_BYTES at most. Pure. */
+void nrd_ranges_add(GString *ranges, uint32_t partition, uint64_t first, uint64_t last);
+
 /* ---- topic_produce.c ---- */
 
 NrdLingers *nrd_lingers_new(NrdTimers *timers);

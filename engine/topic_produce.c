@@ -294,8 +294,7 @@ static void on_committed(void *user_data, uint32_t partition, uint64_t first, ui
 {
     NrdTopicProducer *producer = user_data;
     pthread_mutex_lock(&producer->topic->produce_lock);
-    g_string_append_printf(producer->ranges, "p%05u %" G_GUINT64_FORMAT " %" G_GUINT64_FORMAT "\n", partition, first,
-                           last);
+    nrd_ranges_add(producer->ranges, partition, first, last);
     pthread_mutex_unlock(&producer->topic->produce_lock);
 }
 

@@ -4,6 +4,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
+#include "engine/engine_private.h"
 #include "engine/io/io.h"
 
 #include <errno.h>
@@ -188,6 +189,18 @@ static void test_linger(Fixture *f, gconstpointer data)
     g_assert_cmpint(nrd_topic_producer_wrote(producer), ==, NRD_URGENCY_LATER);
     wait_for_lines(f->topic, 1);
     g_assert_cmpint(close_topic(producer), ==, 0);
+}
+
+/* Lines that nobody reads are kept within a bound: whole lines, the newest, and the one that a read may be in. */
+static void test_ranges_bounded(Fixture *f, gconstpointer data)
+{
+    g_autoptr(GString) ranges = g_string_new("0 0\n"); /* the rest of a line */
+    for (uint64_t i = 0; i < 200000; i++) {
+        nrd_ranges_add(ranges, 7, i, i);
+        g_assert_cmpuint(ranges->len, <, NRD_RANGES_BYTES + 100);
+    }
+    g_assert_true(g_str_has_prefix(ranges->str, "0 0\np00007 "));
+    g_assert_true(g_str_has_suffix(ranges->str, "\np00007 199998 199998\np00007 199999 199999\n"));
 }
 
 /* A linger that was made shorter counts for what is written from then on, whoever waits for the old one. */
@@ -493,6 +506,7 @@ int main(int argc, char **argv)
     ADD("one-sync", test_one_sync_for_many_partitions);
     ADD("scope-file", test_scope_file);
     ADD("linger", test_linger);
+    ADD("ranges-bounded", test_ranges_bounded);
     ADD("linger-made-shorter", test_linger_made_shorter);
     ADD("closed-with-a-failure", test_closed_with_a_failure);
     ADD("append-fails", test_append_fails);
