@@ -63,17 +63,23 @@ void nrd_produce_clear(NrdPartition *partition)
 /* ---- a round ---- */
 
 typedef struct Round {
-    GPtrArray *producers; /* of NrdProducer*, those that had records */
+    GPtrArray *producers; /* of NrdProducer*, referenced, those that had records */
     GPtrArray *batches;   /* of NrdRecordBatch*, theirs, in the same order */
     GArray *waiters;      /* of NrdSyncWaiter */
     uint64_t *first;      /* offset of each batch's first record */
     int error;
 } Round;
 
-/* Takes what every producer holds. Produce lock held. */
+static void unref_producer(gpointer producer)
+{
+    nrd_producer_unref(producer);
+}
+
+/* Takes what every producer holds. A producer of a topic that was just deleted may be closed while the round has it. Produce
+ * lock held. */
 static void round_begin_locked(NrdPartition *partition, Round *round)
 {
-    round->producers = g_ptr_array_new();
+    round->producers = g_ptr_array_new_with_free_func(unref_producer);
     round->batches = g_ptr_array_new();
     round->waiters = partition->sync_waiters;
     partition->sync_waiters = g_array_new(FALSE, FALSE, sizeof(NrdSyncWaiter));
@@ -85,7 +91,7 @@ static void round_begin_locked(NrdPartition *partition, Round *round)
             continue;
         producer->in_flight = producer->pending;
         producer->pending = producer->spare ? g_steal_pointer(&producer->spare) : nrd_record_batch_new();
-        g_ptr_array_add(round->producers, producer);
+        g_ptr_array_add(round->producers, nrd_producer_ref(producer));
         g_ptr_array_add(round->batches, producer->in_flight);
     }
     round->first = g_new0(uint64_t, round->batches->len + 1);
@@ -496,13 +502,14 @@ static void on_closed(void *user_data, int error)
 {
     Closing *closing = user_data;
     NrdProducer *producer = closing->producer;
-    if (error < 0 && producer->pending->n_records > 0)
-        nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(producer->partition),
-                 "the last commit of a closed producer failed: %s; %u records dropped, as its close reported",
-                 g_strerror(-error), producer->pending->n_records);
     pthread_mutex_lock(&producer->partition->produce_lock);
+    uint32_t n_dropped = producer->pending->n_records;
     g_queue_unlink(&producer->partition->producers, &producer->link);
     pthread_mutex_unlock(&producer->partition->produce_lock);
+    if (error < 0 && n_dropped > 0)
+        nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(producer->partition),
+                 "the last commit of a closed producer failed: %s; %u records dropped, as its close reported",
+                 g_strerror(-error), n_dropped);
     unclaim(producer->partition);
     nrd_partition_unpin(producer->partition);
     nrd_producer_unref(producer);
