@@ -71,6 +71,7 @@ void nrd_dispatcher_write_wal(NrdDispatcher *d); /* a worker is to call nrd_wal_
 void nrd_dispatcher_kick(NrdDispatcher *d);
 bool nrd_dispatcher_holds(NrdDispatcher *d, const char *id);
 uint64_t nrd_dispatcher_n_parts(NrdDispatcher *d);
+uint64_t nrd_dispatcher_n_parts_of(NrdDispatcher *d, const char *id); /* looks at every lane */
 uint64_t nrd_dispatcher_n_waiting(NrdDispatcher *d);
 int nrd_dispatcher_claim(NrdDispatcher *d, const char *id, uint32_t partition) NRD_MUST_CHECK;
 void nrd_dispatcher_unclaim(NrdDispatcher *d, const char *id, uint32_t partition);

@@ -13,12 +13,14 @@
 #define DEFAULT_SEGMENT_BYTES (16 * NRD_MIB)
 #define DEFAULT_MEMORY_BYTES (64 * NRD_MIB)
 #define DEFAULT_CHECKPOINT_MS 250
-#define MAX_PARTS (NRD_CHECKPOINT_MAX_PARTS / 2)
+#define DEFAULT_MAX_PARTS (NRD_CHECKPOINT_MAX_PARTS / 2)
+#define TOPIC_SHARE 4 /* one topic that gets stuck has at most a quarter: the others go on */
 
 struct NrdIngress {
     int root_fd;
     NrdWal *wal;
     NrdDispatcher *dispatcher;
+    uint64_t max_parts;              /* undispatched; more are refused */
     NrdCheckpoint found;             /* at the open; empty afterwards */
     pthread_mutex_t checkpoint_lock; /* held across a checkpoint's I/O; before the dispatcher's */
     int checkpoint_error;            /* of the last; guarded by checkpoint_lock */
@@ -146,11 +148,20 @@ static void hand_over(void *user_data)
     nrd_dispatcher_write_wal(ingress->dispatcher);
 }
 
+static int check_room(NrdIngress *ingress, const char *id)
+{
+    uint64_t share = ingress->max_parts / TOPIC_SHARE;
+    uint64_t n_parts = nrd_dispatcher_n_parts(ingress->dispatcher);
+    if (n_parts > ingress->max_parts)
+        return -EAGAIN;
+    return n_parts > share && nrd_dispatcher_n_parts_of(ingress->dispatcher, id) > share ? -EAGAIN : 0;
+}
+
 void nrd_ingress_append(NrdIngress *ingress, const NrdEntryDraft *draft, const char *topic, const char *id,
                         const NrdIngressSink *sink, NrdIngressDoneFn done, void *user_data)
 {
     Append *append = g_new0(Append, 1);
-    int rc = nrd_dispatcher_n_parts(ingress->dispatcher) > MAX_PARTS ? -EAGAIN : 0;
+    int rc = check_room(ingress, id);
     if (rc == 0)
         rc = nrd_entry_encode(draft, topic, id, &append->wal.bytes, &append->wal.size);
     if (rc < 0) {
@@ -236,6 +247,7 @@ int nrd_ingress_open(const NrdIngressOptions *options, NrdIngress **ret_ingress)
         .user_data = ingress,
     };
     ingress->root_fd = options->root_fd;
+    ingress->max_parts = options->max_parts ? options->max_parts : DEFAULT_MAX_PARTS;
     pthread_mutex_init(&ingress->checkpoint_lock, NULL);
     nrd_checkpoint_init(&ingress->found);
     ingress->dispatcher = nrd_dispatcher_new(&dispatcher_options);

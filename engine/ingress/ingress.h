@@ -73,7 +73,8 @@ typedef struct NrdIngressOptions {
     unsigned n_workers;     /* 0: 8; started when there is something to do */
     uint64_t segment_bytes; /* of the WAL; 0: 16 MiB */
     uint64_t
-        memory_bytes; /* of entries kept in memory until they are dispatched; what is more is read again; 0: 64 MiB */
+        memory_bytes;   /* of entries kept in memory until they are dispatched; what is more is read again; 0: 64 MiB */
+    uint64_t max_parts; /* undispatched, before appends are refused; a topic gets a quarter of it; 0: 262144 */
     int64_t checkpoint_ms; /* at most one checkpoint in so long; 0: 250 */
 } NrdIngressOptions;
 
@@ -99,7 +100,7 @@ typedef struct NrdIngressSink {
 typedef void (*NrdIngressDoneFn)(void *user_data, int error);
 
 /* Appends the draft (still the caller's) durably, then calls done, maybe before it returns: 0; -EAGAIN when far too much
- * is undispatched; what the disk says. Two appends of one caller keep their order when the second follows the first's
+ * is undispatched, of the topic or of all; what the disk says. Two appends of one caller keep their order when the second follows the first's
  * done. */
 void nrd_ingress_append(NrdIngress *ingress, const NrdEntryDraft *draft, const char *topic, const char *id,
                         const NrdIngressSink *sink, NrdIngressDoneFn done, void *user_data);

@@ -483,6 +483,21 @@ uint64_t nrd_dispatcher_n_parts(NrdDispatcher *d)
     return n;
 }
 
+uint64_t nrd_dispatcher_n_parts_of(NrdDispatcher *d, const char *id)
+{
+    GHashTableIter iter;
+    gpointer key;
+    uint64_t n = 0;
+    pthread_mutex_lock(&d->lock);
+    g_hash_table_iter_init(&iter, d->lanes);
+    while (g_hash_table_iter_next(&iter, &key, NULL)) {
+        if (strcmp(((const NrdLane *)key)->id, id) == 0)
+            n += nrd_lane_n_parts(key);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return n;
+}
+
 uint64_t nrd_dispatcher_n_waiting(NrdDispatcher *d)
 {
     pthread_mutex_lock(&d->lock);

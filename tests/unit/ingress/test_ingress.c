@@ -501,6 +501,37 @@ static void test_one_topic_hangs(void)
     fixture_tear_down(&f);
 }
 
+/* However much a stuck topic's producers write, the others' are taken. */
+static void test_one_topic_fills_its_share(void)
+{
+    Fixture f;
+    Store s;
+    NrdIngress *ingress = NULL;
+    fixture_set_up(&f);
+    store_init(&s);
+    atomic_store(&s.hangs, true);
+    NrdIngressOptions options = {
+        .root_fd = f.root_fd,
+        .ops = { commit, warm, present, sibling, next_offset, &s },
+        .max_parts = 16,
+    };
+    g_assert_cmpint(nrd_ingress_open(&options, &ingress), ==, 0);
+    nrd_ingress_start(ingress);
+    for (int i = 0; i < 20; i++)
+        g_assert_cmpint(put(ingress, 1, "x"), ==, i < 5 ? 0 : -EAGAIN);
+    NrdEntryDraft *draft = nrd_entry_draft_new();
+    nrd_entry_draft_add(draft, 0, NULL, 0, "other", 5);
+    g_assert_cmpint(put_draft_of(ingress, draft, ID_B, NULL), ==, 0);
+    atomic_store(&s.hangs, false);
+    wait_until_dispatched(ingress);
+    g_assert_cmpint(put(ingress, 1, "x"), ==, 0);
+    nrd_ingress_close(ingress, 1000);
+    assert_store(&s, 0, "other");
+    assert_store(&s, 1, "x x x x x x");
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
 /* ---- claims ---- */
 
 /* Somebody else commits the very same bytes where an entry named its offset: not taken for its part. */
@@ -802,6 +833,7 @@ int main(int argc, char **argv)
     g_test_add_func("/ingress/dispatch/gone-and-away", test_gone_and_away);
     g_test_add_func("/ingress/dispatch/one-stuck-partition", test_one_stuck_partition);
     g_test_add_func("/ingress/dispatch/one-topic-hangs", test_one_topic_hangs);
+    g_test_add_func("/ingress/dispatch/one-topic-fills-its-share", test_one_topic_fills_its_share);
     g_test_add_func("/ingress/dispatch/claim-takes-names-back", test_claim_takes_names_back);
     g_test_add_func("/ingress/dispatch/claim-waits-for-the-replay", test_claim_waits_for_the_replay);
     g_test_add_func("/ingress/dispatch/recognized", test_recognized);
