@@ -77,8 +77,10 @@ static NrdIngressResult commit(void *user_data, const NrdIngressTarget *target, 
     for (size_t i = 0; i < n_slices; i++)
         add_records(batch, slices[i]);
     int rc = nrd_produce_commit(partition, batch, ret_first);
-    if (rc == -EIDRM || rc == -ENODEV)
-        result = NRD_INGRESS_AWAY; /* the next pass asks whether it is gone */
+    if (rc < 0 && atomic_load(&partition->closed))
+        result = NRD_INGRESS_AWAY; /* the next pass asks whether it is gone, or finds what was made in its place */
+    else if (rc == -EIDRM || rc == -ENODEV)
+        result = NRD_INGRESS_AWAY;
     else if (rc < 0)
         result = nrd_log_check(atomic_load(&partition->log)) < 0 ? NRD_INGRESS_POISONED : NRD_INGRESS_FAILED;
     leave(partition);
