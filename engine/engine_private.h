@@ -148,8 +148,9 @@ struct NrdPartition {
     uint32_t n_entering; /* who waits for it without records */
     bool flush_wanted;   /* a background commit is due */
     bool linger_armed;
-    GQueue producers;     /* of NrdProducer*, by their link */
-    GArray *sync_waiters; /* of NrdSyncWaiter */
+    int64_t linger_due_ms; /* ... for then; monotonic */
+    GQueue producers;      /* of NrdProducer*, by their link */
+    GArray *sync_waiters;  /* of NrdSyncWaiter */
     NrdTimer linger_timer;
 
     /* consume.c */

@@ -177,10 +177,12 @@ static void producer_failed_locked(NrdProducer *producer, const Round *round)
 
 static void arm_linger_locked(NrdPartition *partition, int64_t delay_ms)
 {
-    if (partition->linger_armed || atomic_load(&partition->closed))
+    int64_t due_ms = nrd_clock_mono_ms() + delay_ms;
+    if (atomic_load(&partition->closed) || (partition->linger_armed && partition->linger_due_ms <= due_ms))
         return;
     partition->linger_armed = true;
-    nrd_timer_set_earlier(partition->topic->engine->timers, &partition->linger_timer, nrd_clock_mono_ms() + delay_ms);
+    partition->linger_due_ms = due_ms;
+    nrd_timer_set_earlier(partition->topic->engine->timers, &partition->linger_timer, due_ms);
 }
 
 static void round_end_locked(NrdPartition *partition, Round *round)

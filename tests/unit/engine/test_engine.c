@@ -308,6 +308,27 @@ static void test_seek_survives(Fixture *f, gconstpointer data)
     g_assert_cmpstr(got.payload, ==, "two");
 }
 
+/* A linger that was made shorter counts for what is written from then on. */
+static void test_linger_made_shorter(Fixture *f, gconstpointer data)
+{
+    NrdProducer *producer = NULL;
+    NrdPartitionInfo info = { 0 };
+    g_assert_cmpint(nrd_producer_open(f->partition, false, &producer), ==, 0);
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "linger_ms=60000\n", 16), ==, 0);
+    nrd_producer_add(producer, NULL, 0, "one", 3);
+    g_assert_cmpint(nrd_producer_wrote(producer), ==, NRD_URGENCY_LATER);
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "linger_ms=10\n", 13), ==, 0);
+    nrd_producer_add(producer, NULL, 0, "two", 3);
+    g_assert_cmpint(nrd_producer_wrote(producer), ==, NRD_URGENCY_LATER);
+    for (int i = 0; info.hwm < 2 && i < 10000; i++) {
+        g_usleep(1000);
+        nrd_partition_info(f->partition, &info);
+        nrd_partition_info_clear(&info);
+    }
+    g_assert_cmpuint(info.hwm, ==, 2);
+    nrd_producer_close(producer, NULL, NULL);
+}
+
 /* A partition that could not be opened when the consumer came, for what passes by itself, is served when it can be. */
 static void test_topic_consumer_pins_later(Fixture *f, gconstpointer data)
 {
@@ -344,6 +365,7 @@ int main(int argc, char **argv)
     ADD("many-writers", test_many_writers);
     ADD("settings", test_settings);
     ADD("seek-survives", test_seek_survives);
+    ADD("linger-made-shorter", test_linger_made_shorter);
     ADD("topic-consumer-pins-later", test_topic_consumer_pins_later);
     return g_test_run();
 }
