@@ -127,6 +127,53 @@ int nrd_topic_config_write(NrdTopic *topic, const char *text, size_t size) NRD_M
 int64_t nrd_topic_max_record_bytes(NrdTopic *topic);
 int64_t nrd_topic_consume_wait_ms(NrdTopic *topic); /* -1: for ever */
 
+/* ---- fan-out: a child gets a copy of every record that its parent commits ---- */
+
+/* Attaches the topic of that name as a child, durably: from now on what is committed to any partition of parent is copied
+ * to it (keyed records to the partition that their key chooses there, unkeyed ones in turn), no earlier than the child's
+ * fanout_delay_ms after its commit. Nothing from before is copied, also when it was a child once. At least once: a crash
+ * may repeat the last batch. The child's max_record_bytes does not bound copies.
+ * -ENOENT no such topic; -EEXIST attached already; -EBUSY it has another parent; -EINVAL parent itself, a chain (one that
+ * has a parent gets no children, one that has children gets no parent), or the parent's retention_ms is not 0 and below
+ * the child's delay plus an hour; -EMLINK it would be the 109th; -EIDRM, -EIO out of service, -EROFS, disk. Blocks. */
+int nrd_topic_attach(NrdTopic *parent, const char *child) NRD_MUST_CHECK;
+
+/* Detaches it durably; returns when nothing more is copied. -ENOENT no child of that name; -EIDRM, -EIO, -EROFS, disk.
+ * Blocks. */
+int nrd_topic_detach(NrdTopic *parent, const char *child) NRD_MUST_CHECK;
+
+/* Names of the children, sorted (char*; g_ptr_array_unref), and of the parent (g_free) or NULL. Memory only. */
+GPtrArray *nrd_topic_children(NrdTopic *topic);
+char *nrd_topic_parent(NrdTopic *topic);
+
+/* Whether it is a child with a delay: producing to it is -EPERM. Memory only. */
+bool nrd_topic_is_delayed(NrdTopic *topic);
+
+#define NRD_MAX_CHILDREN 108
+
+/* How far copying has come in one partition of the parent. */
+typedef struct NrdChildRow {
+    uint32_t partition; /* of the parent */
+    uint64_t cursor;    /* the next offset to copy */
+    uint64_t hwm;       /* of the parent's partition; what is not copied yet is below it */
+    int64_t due_ms;     /* of a delayed child: when the record at cursor may be copied, Unix milliseconds; 0: not known */
+    uint32_t n_failed;  /* passes in a row that failed; 0: well */
+    int error;          /* of the last failed pass, negative; 0 */
+} NrdChildRow;
+
+typedef struct NrdChildInfo {
+    int64_t delay_ms;
+    int64_t attached_ms; /* Unix milliseconds */
+    uint64_t lag;        /* records not copied yet, due or not, over all rows */
+    uint64_t n_copied;   /* since the daemon's start or the attach */
+    uint64_t n_dropped;  /* not copied for ever: the parent's retention was faster, or damage. Likewise */
+    GArray *rows;        /* of NrdChildRow, by partition */
+} NrdChildInfo;
+
+/* -ENOENT no child of that name. Memory only. The caller gives it to nrd_child_info_clear. */
+int nrd_topic_child_info(NrdTopic *parent, const char *child, NrdChildInfo *ret_info) NRD_MUST_CHECK;
+void nrd_child_info_clear(NrdChildInfo *info);
+
 /* ---- partitions ---- */
 
 /* The partition, alive as long as the topic; NULL when there is none of that number. */

@@ -309,6 +309,33 @@ bool nrd_partition_seems_well(NrdPartition *partition);
 /* The next partition after `number` that seems well. Memory only. */
 bool nrd_topic_well_sibling(NrdTopic *topic, uint32_t number, uint32_t *ret_number);
 
+/* ---- fan.c: what the fan-out needs of the engine (engine/fanout); family.c keeps who is whose child ---- */
+
+/* Nothing is copied yet; every topic is loaded. Starts the links that the records of parents name. */
+void nrd_fan_open(NrdEngine *engine);
+
+/* Ends copying; what is left goes on at the next start. Partitions are still open. Blocks. */
+void nrd_fan_close(NrdEngine *engine);
+
+/* Writes the cursors of a new link, durably, at the high watermarks of this moment; the link is not known yet. What it
+ * leaves when it fails, or when the record is never written, has an epoch that no record names: it is ignored, and
+ * removed by nrd_fan_forget. Guard of the parent held. Blocks. */
+int nrd_fan_prepare(NrdTopic *parent, const NrdChildRecord *child) NRD_MUST_CHECK;
+
+/* Copies from now on. The record names the link. Memory only. */
+void nrd_fan_start(NrdTopic *parent, NrdTopic *child, const NrdChildRecord *link, int64_t delay_ms);
+
+/* Copies no more when it returns; the link is forgotten and its cursors are removed. The record does not name the link
+ * any more, or its topic is being deleted. No guard held, engine admin may be. Blocks until a pass under way has ended. */
+void nrd_fan_stop(NrdTopic *parent, const char *child);
+
+/* Removes cursor files of a link that never started. Failures are told. Blocks. */
+void nrd_fan_forget(NrdTopic *parent, const char *child);
+
+/* Records were committed to the partition, or it has more partitions, or something may be well again. Memory only; costs
+ * an atomic load when the topic has no child. */
+void nrd_fan_committed(NrdPartition *partition);
+
 /* ---- consume.c ---- */
 
 void nrd_consume_init(NrdPartition *partition);

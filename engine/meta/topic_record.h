@@ -20,6 +20,14 @@ typedef struct NrdFileAttr {
     uint32_t mode; /* 07777 */
 } NrdFileAttr;
 
+/* A fan-out child as its parent's record names it: the authority about who is whose child. */
+typedef struct NrdChildRecord {
+    char *name;
+    char id[NRD_INCARNATION_DIGITS + 1]; /* the child's incarnation: another one of that name is no child */
+    uint64_t epoch;                      /* random; cursors of another attachment have another one */
+    int64_t attached_ms;                 /* Unix milliseconds */
+} NrdChildRecord;
+
 typedef struct NrdTopicRecord {
     char *name;
     char id[NRD_INCARNATION_DIGITS + 1]; /* incarnation, lower-case hex */
@@ -29,7 +37,7 @@ typedef struct NrdTopicRecord {
     uint32_t umask;         /* of who created it; files take their defaults from it */
     GHashTable *file_attrs; /* char* path relative to the topic ("p00000/produce") -> NrdFileAttr*: what chown and chmod
                                changed */
-    char *parent;           /* topic this one is a fan-out child of, or NULL */
+    char *parent;           /* topic this one is a fan-out child of, or NULL; true only if that one's record says so too */
     GPtrArray *children;    /* char* names */
 } NrdTopicRecord;
 
