@@ -21,6 +21,7 @@ static void wal_free(NrdWal *wal)
 {
     nrd_io_close(&wal->active_fd);
     nrd_wal_segment_unref(wal->active);
+    g_free(wal->proof);
     g_ptr_array_unref(wal->segments);
     pthread_cond_destroy(&wal->idle);
     pthread_mutex_destroy(&wal->lock);
@@ -33,6 +34,7 @@ int nrd_wal_open(const NrdWalOptions *options, NrdWalFoundFn found, void *found_
     wal->options = *options;
     wal->tail = &wal->head;
     wal->active_fd = -1;
+    wal->proof = g_malloc(NRD_WAL_PROOF_BYTES);
     wal->next_sequence = MAX(options->min_sequence, 1);
     wal->next_number = 1;
     wal->segments = g_ptr_array_new_with_free_func(unref_segment);
@@ -194,9 +196,24 @@ static void cut_back(NrdWal *wal, uint64_t sequence)
         abandon_active(wal, sequence, rc, "cutting back a failed write");
 }
 
+/* The sync, and the proof that it was one. A file system that is shut down in this very moment (a power cut of the disk
+ * beneath it, an administrator, an error of its own) may let a sync return success for what it threw away; it fails every
+ * read that begins afterwards. So a read that fails is as final as a failed sync. */
+static int sync_and_prove(NrdWal *wal, const Round *round, const char **ret_what)
+{
+    *ret_what = "fdatasync";
+    int rc = nrd_io->fdatasync(wal->active_fd);
+    nrd_counter_add(NRD_COUNTER_INGRESS_SYNCS, 1);
+    if (rc < 0)
+        return rc;
+    *ret_what = "reading back";
+    return nrd_wal_prove(wal, round->head, round->n_bytes);
+}
+
 /* *ret_sync_failed: the segment was abandoned, and another attempt goes to a new one. */
 static int try_round(NrdWal *wal, Round *round, bool *ret_sync_failed)
 {
+    const char *what = NULL;
     int rc = ensure_active(wal);
     if (rc < 0)
         return rc;
@@ -209,11 +226,10 @@ static int try_round(NrdWal *wal, Round *round, bool *ret_sync_failed)
     }
     /* A crash before this leaves a part of the round, or none: not acknowledged, replayed if whole. A crash after it
      * leaves all of it, acknowledged or not: replayed. */
-    rc = nrd_io->fdatasync(wal->active_fd);
-    nrd_counter_add(NRD_COUNTER_INGRESS_SYNCS, 1);
+    rc = sync_and_prove(wal, round, &what);
     if (rc < 0) {
         nrd_counter_add(NRD_COUNTER_INGRESS_SYNC_FAILED, 1);
-        abandon_active(wal, first, rc, "fdatasync");
+        abandon_active(wal, first, rc, what);
         *ret_sync_failed = true;
     }
     return rc;

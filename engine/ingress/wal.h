@@ -1,15 +1,15 @@
 /* The ingress WAL: an append-only log of entries for the whole process, with group commit.
  *
  * What is promised. An entry whose append was answered with 0 was written and synced by calls that reported no error, in
- * a segment whose name is durable; it is found again by every later open until its parts are committed, whatever else
+ * a segment whose name is durable, and was read back afterwards, byte for byte; it is found again by every later open until its parts are committed, whatever else
  * fails. An entry whose append was answered with an error is never found again once a later append succeeded, nor in
  * this process; a crash before that may bring it back (nobody was promised it).
  *
  * Failures. A failed write is cut off (truncated, and the cut synced) and the segment goes on. When that cut fails, or a
- * sync has failed, nothing more is ever written to or synced in that segment: the kernel forgets what a failed sync did
+ * sync or the reading back has failed, nothing more is ever written to or synced in that segment: the kernel forgets what a failed sync did
  * not write, so a later success would prove nothing. It ends, for us, where it was proven to end, and a new segment is
  * started. The new segment's name says `first`, the lowest sequence of the failed round: entries of earlier segments
- * from there on are void, whatever the disk kept of them. The entries of a round whose sync failed are written once more
+ * from there on are void, whatever the disk kept of them. The entries of a round whose sync or proof failed are written once more
  * to the new segment, under new sequences; if that fails too the error goes to the callers. Sequences only grow and are
  * never used twice; gaps mean nothing.
  *

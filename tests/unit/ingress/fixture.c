@@ -128,8 +128,23 @@ static ssize_t faulty_pwritev(int fd, const struct iovec *iov, int n_iov, int64_
     return error_of();
 }
 
+/* What was written since the last true sync is gone, as on a file system that was shut down meanwhile. */
+static int lie(int fd)
+{
+    struct stat st;
+    gint64 size_bytes = 0;
+    if (nrd_io_real.fstat(fd, &st) < 0)
+        return -EIO;
+    pthread_mutex_lock(&durable_lock);
+    size_bytes = durable_of(st.st_ino)->size_bytes;
+    pthread_mutex_unlock(&durable_lock);
+    return nrd_io_real.ftruncate(fd, size_bytes);
+}
+
 static int faulty_fdatasync(int fd)
 {
+    if (fires(FAULT_LIE))
+        return lie(fd);
     return fires(FAULT_FDATASYNC) ? error_of() : note_sync(fd, nrd_io_real.fdatasync(fd));
 }
 

@@ -450,6 +450,73 @@ static void test_sync_keeps_failing(void)
     fixture_tear_down(&f);
 }
 
+/* A sync that lied, or whose truth cannot be read back, is a failed one: written once more elsewhere, and counted once. */
+static void test_proof_fails_once(void)
+{
+    static const FaultCall calls[] = { FAULT_LIE, FAULT_PREAD };
+    for (size_t i = 0; i < G_N_ELEMENTS(calls); i++) {
+        Fixture f;
+        Found found;
+        fixture_set_up(&f);
+        NrdWal *wal = open_wal(&f, 1 << 20, &found);
+        assert_found(&found, "");
+        g_assert_cmpint(put(wal, "one"), ==, 0);
+        fault_set(calls[i], 1, -EIO, false);
+        g_assert_cmpint(put(wal, "two"), ==, 0);
+        g_assert_cmpint(atomic_load(&fault_fired), ==, 1);
+        fault_clear();
+        g_assert_cmpuint(fixture_count(&f, ".wal"), ==, 2);
+        g_assert_cmpint(put(wal, "six"), ==, 0);
+        nrd_wal_close(wal, 0);
+        assert_next_open(&f, "one\ntwo\nsix\n");
+        fixture_tear_down(&f);
+    }
+}
+
+/* Nothing is acknowledged, however often it is tried. */
+static void test_proof_keeps_failing(void)
+{
+    static const FaultCall calls[] = { FAULT_LIE, FAULT_PREAD };
+    for (size_t i = 0; i < G_N_ELEMENTS(calls); i++) {
+        Fixture f;
+        Found found;
+        fixture_set_up(&f);
+        NrdWal *wal = open_wal(&f, 1 << 20, &found);
+        assert_found(&found, "");
+        g_assert_cmpint(put(wal, "one"), ==, 0);
+        fault_set(calls[i], 1, -EIO, true);
+        for (int n = 0; n < 3; n++)
+            g_assert_cmpint(put(wal, "two"), ==, -EIO);
+        g_assert_cmpint(atomic_load(&fault_fired), ==, 6);
+        fault_clear();
+        g_assert_cmpint(put(wal, "two"), ==, 0);
+        nrd_wal_close(wal, 0);
+        assert_next_open(&f, "one\ntwo\n");
+        fixture_tear_down(&f);
+    }
+}
+
+/* Rounds that are longer than what is read back at once. */
+static void test_proof_of_a_long_entry(void)
+{
+    Fixture f;
+    Found found;
+    g_autofree char *payload = g_strnfill(700 * 1024, 'x');
+    g_autofree char *wanted = g_strconcat(payload, "\nsmall\n", NULL);
+    fixture_set_up(&f);
+    NrdWal *wal = open_wal(&f, 16 << 20, &found);
+    assert_found(&found, "");
+    fault_set(FAULT_PREAD, 3, -EIO, false);
+    g_assert_cmpint(put(wal, payload), ==, 0);
+    g_assert_cmpint(atomic_load(&fault_fired), ==, 1);
+    g_assert_cmpuint(fixture_count(&f, ".wal"), ==, 2);
+    fault_clear();
+    g_assert_cmpint(put(wal, "small"), ==, 0);
+    nrd_wal_close(wal, 0);
+    assert_next_open(&f, wanted);
+    fixture_tear_down(&f);
+}
+
 static void test_new_segment_fails(void)
 {
     static const FaultCall calls[] = { FAULT_OPEN, FAULT_FSYNC };
@@ -486,11 +553,11 @@ static void test_random_faults_and_crashes(void)
         assert_found(&found, "");
         for (int i = 0; i < 30; i++) {
             static const FaultCall calls[] = { FAULT_PWRITEV, FAULT_FDATASYNC, FAULT_FSYNC, FAULT_OPEN,
-                                               FAULT_FTRUNCATE };
+                                               FAULT_FTRUNCATE, FAULT_PREAD, FAULT_LIE };
             g_autofree char *payload = g_strdup_printf("%d", i);
             bool faulty = g_rand_int_range(rand, 0, 3) == 0;
             if (faulty)
-                fault_set(calls[g_rand_int_range(rand, 0, 5)], g_rand_int_range(rand, 1, 3), -EIO,
+                fault_set(calls[g_rand_int_range(rand, 0, G_N_ELEMENTS(calls))], g_rand_int_range(rand, 1, 3), -EIO,
                           g_rand_boolean(rand));
             if (faulty && g_rand_int_range(rand, 0, 4) == 0)
                 atomic_store(&fault_also, FAULT_FDATASYNC);
@@ -557,6 +624,9 @@ int main(int argc, char **argv)
     g_test_add_func("/ingress/wal/sync-fails-once", test_sync_fails_once);
     g_test_add_func("/ingress/wal/first-sync-fails", test_first_sync_fails);
     g_test_add_func("/ingress/wal/sync-keeps-failing", test_sync_keeps_failing);
+    g_test_add_func("/ingress/wal/proof-fails-once", test_proof_fails_once);
+    g_test_add_func("/ingress/wal/proof-keeps-failing", test_proof_keeps_failing);
+    g_test_add_func("/ingress/wal/proof-of-a-long-entry", test_proof_of_a_long_entry);
     g_test_add_func("/ingress/wal/new-segment-fails", test_new_segment_fails);
     g_test_add_func("/ingress/wal/random-faults-and-crashes", test_random_faults_and_crashes);
     return g_test_run();
