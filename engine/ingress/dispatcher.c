@@ -41,10 +41,30 @@ typedef struct Batch {
 
 static bool fits(const Batch *batch, const NrdPart *part, size_t n_bytes, uint64_t n_records)
 {
-    if (batch->parts->len == 0)
-        return true;
-    return !batch->verify && !part->verify && n_bytes + part->size <= BATCH_BYTES &&
-           n_records + part->n_records <= BATCH_RECORDS;
+    return batch->parts->len == 0 ||
+           (n_bytes + part->size <= BATCH_BYTES && n_records + part->n_records <= BATCH_RECORDS);
+}
+
+/* What a replay has to look up comes before any commit to the partition: a commit could put the same bytes where the name
+ * of another part points to. Lock held. */
+static NrdPart *first_to_verify(NrdLane *lane)
+{
+    for (GList *l = lane->may_verify ? lane->parts.head : NULL; l; l = l->next) {
+        if (((const NrdPart *)l->data)->verify)
+            return l->data;
+    }
+    lane->may_verify = false;
+    return NULL;
+}
+
+/* Lock held. */
+static void batch_take_part_locked(NrdLane *lane, Batch *batch, NrdPart *part)
+{
+    g_queue_unlink(&lane->parts, &part->link);
+    g_ptr_array_add(batch->parts, part);
+    batch->verify = part->verify;
+    batch->expected = part->expected;
+    batch->note = MAX(batch->note, part->note);
 }
 
 /* Lock held. */
@@ -57,15 +77,14 @@ static void batch_take_locked(NrdDispatcher *d, NrdLane *lane, Batch *batch)
     batch->parts = g_ptr_array_new();
     batch->entries = g_ptr_array_new_with_free_func(g_free);
     batch->slices = g_array_new(FALSE, FALSE, sizeof(NrdIngressSlice));
-    while (lane->parts.head) {
+    NrdPart *to_verify = first_to_verify(lane);
+    if (to_verify)
+        batch_take_part_locked(lane, batch, to_verify);
+    for (uint32_t i = 0; !to_verify && i < lane->n_ready; i++) {
         NrdPart *part = lane->parts.head->data;
         if (!fits(batch, part, n_bytes, n_records))
             break;
-        g_queue_unlink(&lane->parts, &part->link);
-        g_ptr_array_add(batch->parts, part);
-        batch->verify = part->verify;
-        batch->expected = part->expected;
-        batch->note = MAX(batch->note, part->note);
+        batch_take_part_locked(lane, batch, part);
         n_bytes += part->size;
         n_records += part->n_records;
     }
@@ -229,11 +248,14 @@ static void finish_locked(NrdDispatcher *d, Batch *batch, bool committed)
     lane->n_failed = 0;
 }
 
-/* Gives the parts back to the head of the lane, in order. Lock held. */
+/* Gives the parts back to the head of the lane, in order; what was looked up, to where it was. Lock held. */
 static void put_back_locked(Batch *batch)
 {
     NrdLane *lane = batch->lane;
-    for (guint i = batch->parts->len; i > 0; i--)
+    GList *at = NULL;
+    if (batch->verify)
+        nrd_lane_insert(lane, batch->parts->pdata[0], &at);
+    for (guint i = batch->verify ? 0 : batch->parts->len; i > 0; i--)
         g_queue_push_head_link(&lane->parts, &((NrdPart *)batch->parts->pdata[i - 1])->link);
     lane->n_running = 0;
 }
@@ -276,6 +298,8 @@ static void fail_and_lock(NrdDispatcher *d, Batch *batch, NrdIngressResult resul
     if (batch->tell_move)
         d->told_ms = now_ms;
     lane->retry_ms = now_ms + delay_of(lane, result);
+    if (!lane->parts.head) /* all are somewhere else: what comes next begins anew */
+        lane->n_failed = 0;
     nrd_lane_set_state(d, lane, lane->parts.head ? NRD_LANE_WAITING : NRD_LANE_IDLE);
 }
 
@@ -305,17 +329,21 @@ static void succeed_and_lock(NrdDispatcher *d, Batch *batch, bool committed)
     nrd_lane_set_state(d, lane, lane->parts.head ? NRD_LANE_READY : NRD_LANE_IDLE);
 }
 
-/* Sees to it that it is known, and will be written down, where the lane's parts go. Lock held, given up meanwhile. */
+/* Sees to it that it is known, and will be written down, where the lane's parts go, in the order in which they may. Lock
+ * held, given up meanwhile, but not after the order is settled. */
 static void name_locked(NrdDispatcher *d, NrdLane *lane)
 {
     const NrdIngressOps *ops = &d->options.ops;
     NrdIngressTarget target = { lane->topic, lane->id, lane->partition }; /* nobody frees a lane that runs */
-    if (lane->exact || lane->n_claims > 0 || !lane->parts.head)
-        return;
-    pthread_mutex_unlock(&d->lock);
-    ops->warm(ops->user_data, &target);
-    pthread_mutex_lock(&d->lock);
-    nrd_lane_name(d, lane);
+    bool cold = !lane->exact && lane->n_claims == 0 && lane->parts.head;
+    if (cold) {
+        pthread_mutex_unlock(&d->lock);
+        ops->warm(ops->user_data, &target);
+        pthread_mutex_lock(&d->lock);
+    }
+    nrd_order_settle(d, lane);
+    if (!lane->exact)
+        nrd_lane_name(d, lane);
 }
 
 /* Lock held, given up meanwhile. */

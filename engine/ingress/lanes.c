@@ -31,7 +31,7 @@ static void lane_free(gpointer data)
     g_free(lane);
 }
 
-static NrdLane *lane_find(NrdDispatcher *d, const char *id, uint32_t partition)
+NrdLane *nrd_lane_find(NrdDispatcher *d, const char *id, uint32_t partition)
 {
     NrdLane key = { .partition = partition };
     g_strlcpy(key.id, id, sizeof key.id);
@@ -40,13 +40,14 @@ static NrdLane *lane_find(NrdDispatcher *d, const char *id, uint32_t partition)
 
 NrdLane *nrd_lane_get(NrdDispatcher *d, const char *topic, const char *id, uint32_t partition)
 {
-    NrdLane *lane = lane_find(d, id, partition);
+    NrdLane *lane = nrd_lane_find(d, id, partition);
     if (!lane) {
         lane = g_new0(NrdLane, 1);
         lane->partition = partition;
         lane->link.data = lane;
         g_strlcpy(lane->id, id, sizeof lane->id);
         g_queue_init(&lane->parts);
+        g_queue_init(&lane->order);
         g_hash_table_add(d->lanes, lane);
     }
     if (topic && !lane->topic)
@@ -56,7 +57,8 @@ NrdLane *nrd_lane_get(NrdDispatcher *d, const char *topic, const char *id, uint3
 
 void nrd_lane_put(NrdDispatcher *d, NrdLane *lane)
 {
-    if (nrd_lane_n_parts(lane) > 0 || lane->n_stamped > 0 || lane->n_claims > 0 || lane->state == NRD_LANE_RUNNING)
+    if (nrd_lane_n_parts(lane) > 0 || lane->order.head || lane->n_stamped > 0 || lane->n_claims > 0 ||
+        lane->state == NRD_LANE_RUNNING)
         return;
     nrd_lane_set_state(d, lane, NRD_LANE_IDLE);
     g_hash_table_remove(d->lanes, lane);
@@ -166,7 +168,7 @@ uint64_t nrd_dispatcher_stamp(NrdDispatcher *d, const NrdIngressTarget *target, 
 void nrd_dispatcher_unstamp(NrdDispatcher *d, const char *id, uint32_t partition, uint32_t n_records)
 {
     pthread_mutex_lock(&d->lock);
-    NrdLane *lane = lane_find(d, id, partition);
+    NrdLane *lane = nrd_lane_find(d, id, partition);
     g_assert(lane && lane->n_stamped > 0);
     lane->n_stamped--;
     lane->n_stamped_records -= n_records;
@@ -191,11 +193,16 @@ static NrdPart *part_new(NrdPending *entry, uint32_t index, const NrdEntryPart *
     return part;
 }
 
+static void wake_idle(NrdDispatcher *d, NrdLane *lane)
+{
+    if (lane->state == NRD_LANE_IDLE)
+        nrd_lane_set_state(d, lane, NRD_LANE_READY);
+}
+
 static void push_part(NrdDispatcher *d, NrdLane *lane, NrdPart *part)
 {
     g_queue_push_tail_link(&lane->parts, &part->link);
-    if (lane->state == NRD_LANE_IDLE)
-        nrd_lane_set_state(d, lane, NRD_LANE_READY);
+    wake_idle(d, lane);
 }
 
 void nrd_pending_free(NrdPending *entry)
@@ -236,6 +243,7 @@ void nrd_dispatcher_add(NrdDispatcher *d, NrdPending *entry)
         lane->n_stamped--;
         lane->n_stamped_records -= data.n_records;
         g_queue_push_tail_link(&d->all, &part->all_link);
+        nrd_order_join(d, part, lane);
         push_part(d, lane, part);
     }
     d->top = MAX(d->top, entry->sequence + 1);
@@ -257,7 +265,10 @@ static void replay_part(NrdDispatcher *d, NrdPart *part, const NrdCheckpointPart
     part->to = known ? known->to : part->partition;
     part->verify = part->expected != NRD_ENTRY_OFFSET_UNKNOWN;
     g_queue_push_tail_link(&d->all, &part->all_link);
-    push_part(d, nrd_lane_get(d, entry->topic, entry->id, part->to), part);
+    nrd_order_join(d, part, nrd_lane_get(d, entry->topic, entry->id, part->partition));
+    NrdLane *lane = nrd_lane_get(d, entry->topic, entry->id, part->to);
+    lane->may_verify = lane->may_verify || part->verify;
+    push_part(d, lane, part);
 }
 
 uint32_t nrd_dispatcher_replay(NrdDispatcher *d, NrdPending *entry, const NrdEntryView *view,
@@ -286,6 +297,9 @@ NrdPending *nrd_part_finish(NrdDispatcher *d, NrdLane *lane, NrdPart *part)
     g_assert(lane->n_running > 0 && entry->n_left > 0);
     lane->n_running--;
     g_queue_unlink(&d->all, &part->all_link);
+    nrd_order_leave(d, part);
+    if (part->home != lane)
+        nrd_lane_put(d, part->home);
     nrd_wal_drop_live(d->options.wal, entry->segment, 1);
     g_free(part);
     if (d->checkpoint_at == 0)
@@ -300,22 +314,33 @@ NrdPending *nrd_part_finish(NrdDispatcher *d, NrdLane *lane, NrdPart *part)
 
 /* ---- moving to a sibling ---- */
 
+void nrd_lane_insert(NrdLane *lane, NrdPart *part, GList **at)
+{
+    GList *l = *at ? *at : lane->parts.head;
+    while (l && ((const NrdPart *)l->data)->entry->sequence < part->entry->sequence)
+        l = l->next;
+    g_queue_insert_before_link(&lane->parts, l, &part->link);
+    *at = &part->link;
+}
+
 /* The checkpoint says where it is now before it is committed there. */
-static void move_part(NrdDispatcher *d, NrdPart *part, NrdLane *target, int64_t now_ms)
+static void move_part(NrdDispatcher *d, NrdPart *part, NrdLane *target, int64_t now_ms, GList **at)
 {
     part->expected = NRD_ENTRY_OFFSET_UNKNOWN; /* it is named before it is committed */
     target->exact = false;
     part->verify = false;
-    part->to = target->partition;
+    nrd_order_place(d, part, target->partition);
     part->note = d->notes;
     part->moved_ms = now_ms;
-    push_part(d, target, part);
+    nrd_lane_insert(target, part, at);
+    wake_idle(d, target);
     nrd_counter_add(NRD_COUNTER_INGRESS_REROUTED, part->n_records);
 }
 
 bool nrd_lane_move(NrdDispatcher *d, NrdLane *lane, uint32_t to, int64_t now_ms)
 {
     NrdLane *target = nrd_lane_get(d, lane->topic, lane->id, to);
+    GList *at = NULL;
     bool any = false;
     if (target != lane && target->n_failed == 0) {
         d->notes++;
@@ -329,7 +354,7 @@ bool nrd_lane_move(NrdDispatcher *d, NrdLane *lane, uint32_t to, int64_t now_ms)
             if (part->moved_ms > 0 && now_ms - part->moved_ms < MOVE_AGAIN_MS)
                 continue;
             g_queue_unlink(&lane->parts, &part->link);
-            move_part(d, part, target, now_ms);
+            move_part(d, part, target, now_ms, &at);
             any = true;
         }
         lane->exact = false;
@@ -451,7 +476,7 @@ int nrd_dispatcher_claim(NrdDispatcher *d, const char *id, uint32_t partition)
 void nrd_dispatcher_unclaim(NrdDispatcher *d, const char *id, uint32_t partition)
 {
     pthread_mutex_lock(&d->lock);
-    NrdLane *lane = lane_find(d, id, partition);
+    NrdLane *lane = nrd_lane_find(d, id, partition);
     g_assert(lane && lane->n_claims > 0);
     lane->n_claims--;
     nrd_lane_put(d, lane);
