@@ -32,6 +32,11 @@ static NrdTopic *find_topic(NrdEngine *engine, const NrdIngressTarget *target)
     return NULL;
 }
 
+static bool is_full(int error)
+{
+    return error == -ENOSPC || error == -EDQUOT;
+}
+
 /* Pins the partition. DONE: the caller unpins it and unrefs its topic. */
 static NrdIngressResult enter(NrdEngine *engine, const NrdIngressTarget *target, NrdPartition **ret_partition)
 {
@@ -44,7 +49,7 @@ static NrdIngressResult enter(NrdEngine *engine, const NrdIngressTarget *target,
     if (result == NRD_INGRESS_DONE) {
         int rc = nrd_partition_pin(partition);
         if (rc < 0)
-            result = rc == -EIDRM || rc == -ENODEV ? NRD_INGRESS_AWAY : NRD_INGRESS_FAILED;
+            result = rc == -EIDRM || rc == -ENODEV ? NRD_INGRESS_AWAY : is_full(rc) ? NRD_INGRESS_NO_ROOM : NRD_INGRESS_FAILED;
     }
     if (result == NRD_INGRESS_DONE)
         *ret_partition = partition;
@@ -81,6 +86,8 @@ static NrdIngressResult commit(void *user_data, const NrdIngressTarget *target, 
         result = NRD_INGRESS_AWAY; /* the next pass asks whether it is gone, or finds what was made in its place */
     else if (rc == -EIDRM || rc == -ENODEV)
         result = NRD_INGRESS_AWAY;
+    else if (is_full(rc))
+        result = NRD_INGRESS_NO_ROOM;
     else if (rc < 0)
         result = nrd_log_check(atomic_load(&partition->log)) < 0 ? NRD_INGRESS_POISONED : NRD_INGRESS_FAILED;
     leave(partition);

@@ -37,12 +37,13 @@ typedef struct Batch {
     GPtrArray *dead; /* of NrdPending: nothing left of them */
     uint32_t moved_to;
     bool tell_move;
+    bool tell_no_room, make_room;
 } Batch;
 
 static bool fits(const Batch *batch, const NrdPart *part, size_t n_bytes, uint64_t n_records)
 {
     return batch->parts->len == 0 ||
-           (n_bytes + part->size <= BATCH_BYTES && n_records + part->n_records <= BATCH_RECORDS);
+           (!batch->lane->no_room && n_bytes + part->size <= BATCH_BYTES && n_records + part->n_records <= BATCH_RECORDS);
 }
 
 /* What a replay has to look up comes before any commit to the partition: a commit could put the same bytes where the name
@@ -188,8 +189,10 @@ static NrdIngressResult pass(NrdDispatcher *d, Batch *batch)
     }
     if (batch->damaged)
         return NRD_INGRESS_DONE;
-    if (batch->note > 0 && d->options.checkpoint(d->options.user_data, batch->note) < 0)
-        return NRD_INGRESS_FAILED;
+    if (batch->note > 0)
+        rc = d->options.checkpoint(d->options.user_data, batch->note);
+    if (rc < 0)
+        return rc == -ENOSPC || rc == -EDQUOT ? NRD_INGRESS_NO_ROOM : NRD_INGRESS_FAILED;
     NrdIngressResult result = batch->verify ? look_up(d, batch) : NRD_INGRESS_DONE;
     if (result != NRD_INGRESS_DONE)
         return result;
@@ -266,9 +269,25 @@ static int64_t delay_of(const NrdLane *lane, NrdIngressResult result)
     return MIN(delay_ms, result == NRD_INGRESS_AWAY ? AWAY_DELAY_MS : MAX_DELAY_MS);
 }
 
+/* Lock held. */
+static void set_no_room(NrdDispatcher *d, NrdLane *lane, bool no_room)
+{
+    d->n_no_room += (unsigned)no_room - (unsigned)lane->no_room;
+    lane->no_room = no_room;
+}
+
+static void tell_no_room(const Batch *batch)
+{
+    nrd_diag(NRD_LEVEL_ERROR, place_of(batch),
+             "acknowledged records wait in the ingress WAL: no space left on the disk; topics cannot be produced to as a "
+             "whole until a trim, retention or the deletion of a topic has made room for them");
+}
+
 /* One line when it begins, one when it moves; not one for each pass. */
 static void tell_failure(const Batch *batch, NrdIngressResult result, uint32_t n_failed)
 {
+    if (result == NRD_INGRESS_NO_ROOM) /* is told once for all */
+        return;
     if (n_failed != 1 || result == NRD_INGRESS_POISONED) /* that has its own line */
         return;
     nrd_diag(NRD_LEVEL_WARNING, place_of(batch), "acknowledged records wait in the ingress WAL: %s",
@@ -292,6 +311,9 @@ static void fail_and_lock(NrdDispatcher *d, Batch *batch, NrdIngressResult resul
     pthread_mutex_lock(&d->lock);
     put_back_locked(batch);
     lane->n_failed++;
+    batch->tell_no_room = result == NRD_INGRESS_NO_ROOM && d->n_no_room == 0;
+    batch->make_room = result == NRD_INGRESS_NO_ROOM;
+    set_no_room(d, lane, result == NRD_INGRESS_NO_ROOM);
     int64_t now_ms = nrd_clock_mono_ms();
     batch->tell_move = has_sibling && nrd_lane_move(d, lane, batch->moved_to, now_ms) &&
                        (d->told_ms == 0 || now_ms - d->told_ms > TELL_AGAIN_MS);
@@ -326,6 +348,7 @@ static void succeed_and_lock(NrdDispatcher *d, Batch *batch, bool committed)
     nrd_counter_add(committed ? NRD_COUNTER_INGRESS_DISPATCHED : NRD_COUNTER_INGRESS_DISCARDED, n_records_of(batch));
     pthread_mutex_lock(&d->lock);
     finish_locked(d, batch, committed && !batch->damaged);
+    set_no_room(d, lane, false);
     nrd_lane_set_state(d, lane, lane->parts.head ? NRD_LANE_READY : NRD_LANE_IDLE);
 }
 
@@ -372,6 +395,10 @@ static void run_lane_locked(NrdDispatcher *d, NrdLane *lane)
     if (batch.tell_move)
         nrd_diag(NRD_LEVEL_WARNING, place_of(&batch), "records in the ingress WAL go to partition %05u instead",
                  batch.moved_to);
+    if (batch.tell_no_room)
+        tell_no_room(&batch);
+    if (batch.make_room)
+        d->options.make_room(d->options.user_data);
     batch_clear(&batch);
     pthread_mutex_lock(&d->lock);
 }

@@ -27,6 +27,8 @@ typedef struct NrdLane {
     uint32_t n_running; /* parts that the worker has taken off `parts` */
     uint32_t n_ready;   /* as many at the head of `parts` may go: as of the last nrd_order_settle */
     GQueue order;       /* of NrdPart: all that name this partition and are not done, in whatever lane; by sequence */
+    uint64_t order_bytes; /* of them */
+    bool no_room;       /* the last pass failed because the disk is full: one part at a time */
     bool may_verify;    /* some of `parts` may have `verify` */
     bool verifying;     /* ... one of them to be looked up */
     uint32_t n_stamped; /* parts of entries that are being written */
@@ -70,6 +72,8 @@ struct NrdDispatcher {
     GQueue all;        /* of NrdPart: everything that is not done */
     uint64_t n_strayed; /* ... and is not in the lane of the partition that it names */
     uint64_t memory_bytes;
+    uint64_t pending_bytes; /* of entries in the WAL that are not done */
+    unsigned n_no_room;     /* lanes */
     uint64_t top;          /* every entry below was added */
     uint64_t trust;        /* entries below do not name offsets truly any more */
     uint64_t notes, noted; /* made, and those that a stored checkpoint has */

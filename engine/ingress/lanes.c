@@ -247,6 +247,7 @@ void nrd_dispatcher_add(NrdDispatcher *d, NrdPending *entry)
         push_part(d, lane, part);
     }
     d->top = MAX(d->top, entry->sequence + 1);
+    d->pending_bytes += entry->size;
     if (d->memory_bytes + entry->size > d->options.memory_bytes)
         g_clear_pointer(&entry->bytes, g_free);
     else
@@ -286,6 +287,7 @@ uint32_t nrd_dispatcher_replay(NrdDispatcher *d, NrdPending *entry, const NrdEnt
         n++;
     }
     entry->n_left = n;
+    d->pending_bytes += n > 0 ? entry->size : 0;
     pthread_mutex_unlock(&d->lock);
     nrd_counter_add(NRD_COUNTER_INGRESS_REPLAYED, n);
     return n;
@@ -307,6 +309,8 @@ NrdPending *nrd_part_finish(NrdDispatcher *d, NrdLane *lane, NrdPart *part)
     pthread_cond_broadcast(&d->change);
     if (--entry->n_left > 0)
         return NULL;
+    nrd_wal_drop_entry(d->options.wal, entry->segment, entry->pos, entry->size);
+    d->pending_bytes -= entry->size;
     if (entry->bytes)
         d->memory_bytes -= entry->size;
     return entry;
@@ -500,27 +504,35 @@ bool nrd_dispatcher_holds(NrdDispatcher *d, const char *id)
     return holds;
 }
 
-uint64_t nrd_dispatcher_n_parts(NrdDispatcher *d)
+void nrd_dispatcher_load(NrdDispatcher *d, NrdDispatcherLoad *ret_load)
 {
     pthread_mutex_lock(&d->lock);
-    uint64_t n = d->all.length;
+    *ret_load = (NrdDispatcherLoad){ d->all.length, d->pending_bytes };
     pthread_mutex_unlock(&d->lock);
-    return n;
 }
 
-uint64_t nrd_dispatcher_n_parts_of(NrdDispatcher *d, const char *id)
+void nrd_dispatcher_load_of(NrdDispatcher *d, const char *id, NrdDispatcherLoad *ret_load)
 {
     GHashTableIter iter;
     gpointer key;
-    uint64_t n = 0;
+    *ret_load = (NrdDispatcherLoad){ 0 };
     pthread_mutex_lock(&d->lock);
     g_hash_table_iter_init(&iter, d->lanes);
     while (g_hash_table_iter_next(&iter, &key, NULL)) {
-        if (strcmp(((const NrdLane *)key)->id, id) == 0)
-            n += nrd_lane_n_parts(key);
+        const NrdLane *lane = key;
+        if (strcmp(lane->id, id) != 0)
+            continue;
+        ret_load->n_parts += lane->order.length;
+        ret_load->n_bytes += lane->order_bytes;
     }
     pthread_mutex_unlock(&d->lock);
-    return n;
+}
+
+uint64_t nrd_dispatcher_n_parts(NrdDispatcher *d)
+{
+    NrdDispatcherLoad load;
+    nrd_dispatcher_load(d, &load);
+    return load.n_parts;
 }
 
 uint64_t nrd_dispatcher_n_waiting(NrdDispatcher *d)

@@ -9,6 +9,7 @@ void nrd_order_join(NrdDispatcher *d, NrdPart *part, NrdLane *home)
     part->home = home;
     part->order_link.data = part;
     g_queue_push_tail_link(&home->order, &part->order_link);
+    home->order_bytes += part->size;
     d->n_strayed += part->to != part->partition;
 }
 
@@ -17,6 +18,7 @@ void nrd_order_leave(NrdDispatcher *d, NrdPart *part)
     const NrdPart *next = part->order_link.next ? part->order_link.next->data : NULL;
     d->n_strayed -= part->to != part->partition;
     g_queue_unlink(&part->home->order, &part->order_link);
+    part->home->order_bytes -= part->size;
     if (!next || next->to == part->to)
         return;
     NrdLane *lane = nrd_lane_find(d, part->entry->id, next->to);

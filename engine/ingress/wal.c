@@ -365,65 +365,6 @@ int nrd_wal_read(NrdWal *wal, NrdWalSegment *segment, uint64_t pos, size_t size,
     return 0;
 }
 
-/* ---- what is done with ---- */
-
-void nrd_wal_drop_live(NrdWal *wal, NrdWalSegment *segment, uint32_t n)
-{
-    pthread_mutex_lock(&wal->lock);
-    g_assert(segment->n_live >= n);
-    segment->n_live -= n;
-    pthread_mutex_unlock(&wal->lock);
-}
-
-/* A crash before the folder is synced brings the file back: its parts are committed, and the checkpoint, which was
- * durable before, says so. */
-static int remove_file(NrdWal *wal, const NrdWalSegment *segment)
-{
-    if (!segment->damaged)
-        return nrd_io_unlink(wal->options.root_fd, segment->path);
-    g_autofree char *aside = g_strconcat(segment->path, ".damaged", NULL);
-    return nrd_io_rename(wal->options.root_fd, segment->path, aside, false);
-}
-
-/* The next one to remove, the oldest first; index is where to go on. Lock held. */
-static NrdWalSegment *removable_locked(NrdWal *wal, uint64_t min_durable, guint *index)
-{
-    for (; *index < wal->segments->len; (*index)++) {
-        NrdWalSegment *segment = wal->segments->pdata[*index];
-        bool covered = segment->end_sequence <= min_durable || (*index == 0 && wal->segments->len > 1);
-        if (!segment->active && segment->n_live == 0 && covered)
-            return nrd_wal_segment_ref(segment);
-    }
-    return NULL;
-}
-
-void nrd_wal_sweep(NrdWal *wal, uint64_t min_durable)
-{
-    guint index = 0;
-    for (;;) {
-        pthread_mutex_lock(&wal->lock);
-        NrdWalSegment *segment = removable_locked(wal, min_durable, &index);
-        pthread_mutex_unlock(&wal->lock);
-        if (!segment)
-            return;
-        int rc = remove_file(wal, segment);
-        pthread_mutex_lock(&wal->lock);
-        bool tell = rc < 0 && !wal->unlink_told;
-        wal->unlink_told = rc < 0;
-        if (rc == 0)
-            g_ptr_array_remove(wal->segments, segment);
-        pthread_mutex_unlock(&wal->lock);
-        if (rc < 0)
-            nrd_counter_add(NRD_COUNTER_INGRESS_UNLINK, 1);
-        if (tell)
-            nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "%s could not be removed: %s; tried again later", segment->path,
-                     g_strerror(-rc));
-        nrd_wal_segment_unref(segment);
-        if (rc < 0)
-            return;
-    }
-}
-
 /* Who wrote last may still be on the way out; who was to go on may never come, when no thread could be made. */
 void nrd_wal_settle(NrdWal *wal)
 {
@@ -464,7 +405,8 @@ uint64_t nrd_wal_size_bytes(NrdWal *wal)
     uint64_t size_bytes = 0;
     pthread_mutex_lock(&wal->lock);
     for (guint i = 0; i < wal->segments->len; i++)
-        size_bytes += ((NrdWalSegment *)wal->segments->pdata[i])->size_bytes;
+        size_bytes += ((NrdWalSegment *)wal->segments->pdata[i])->size_bytes -
+                      ((NrdWalSegment *)wal->segments->pdata[i])->freed_bytes;
     pthread_mutex_unlock(&wal->lock);
     return size_bytes;
 }

@@ -19,6 +19,7 @@ struct NrdWal {
     GPtrArray *segments;        /* of NrdWalSegment*, in order, the active one too */
     uint64_t next_sequence;
     bool unlink_told;
+    bool punch_told;
     /* the writer's alone */
     NrdWalSegment *active; /* NULL: the next round makes one */
     int active_fd;

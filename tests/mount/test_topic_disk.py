@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from support import log, mountinfo, wait_for, write_all
+from support import log, mountinfo, wait_for, write_all, write_file
 
 MIB = 1 << 20
 SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN of ext4
@@ -136,3 +136,125 @@ def test_acknowledged_records_survive_power_cuts(disks, mounts):
     for number in range(int(os.environ.get("NARADFS_POWER_CUTS", "40"))):
         lost = cut_round(disk, m, f"t{number}")
         assert not lost, (number, len(lost))
+
+
+# ---- full disks ----
+
+
+def record_of(name, n, size):
+    return b"%s-%d " % (name, n) + b"z" * size + b"\n"
+
+
+def write_until_refused(path, name, size, acked, batch=1):
+    """Commits batches of records until the disk has no room. The open file, and a record that was refused."""
+    fd = os.open(path, os.O_WRONLY)
+    for first in range(0, 1000000, batch):
+        records = [record_of(name, n, size) for n in range(first, first + batch)]
+        names = [record.split(b" ")[0] for record in records]
+        try:
+            write_all(fd, b"".join(records))
+            os.fsync(fd)
+        except OSError as error:
+            assert error.errno in (errno.ENOSPC, errno.EDQUOT), error
+            return fd, names[0]
+        acked.extend(names)
+    raise AssertionError("the disk never got full")
+
+
+def many_until_refused(path, size, acked, batch):
+    """The same by several at once, with much on its way."""
+    fds = []
+    threads = [threading.Thread(target=lambda n=n: fds.append(
+        write_until_refused(path, b"m%d" % n, size, acked, batch)[0])) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(fds) == len(threads)
+    for fd in fds:
+        close_quietly(fd)
+
+
+def close_quietly(fd):
+    try:
+        os.close(fd)
+    except OSError:
+        pass
+
+
+def pending(mount):
+    with open(mount.mnt + "/metrics", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("narad_ingress_pending_parts "):
+                return int(line.split()[1])
+    raise AssertionError("no such metric")
+
+
+@pytest.mark.limit(120)
+@pytest.mark.parametrize("size,batch", [(700, 300), (30000, 10)])
+def test_a_full_disk_takes_what_was_acknowledged(disks, mounts, size, batch):
+    """The ingress log does not use up the room that its records need in their partitions."""
+    m = start_on(disks(14 * MIB), mounts)
+    m.make("t", partitions=PARTS)
+    acked = []
+    many_until_refused(m.topic("t") + "/produce", size, acked, batch)
+    wait_for(lambda: set(acked) <= seen(m, "t"), "all that was acknowledged")
+    fd, left = write_until_refused(m.topic("t") + "/produce", b"w", size, acked)
+    assert len(acked) * size > 3 * MIB  # it is not refused long before
+    wait_for(lambda: set(acked) <= seen(m, "t"), "all that was acknowledged")
+    wait_for(lambda: pending(m) == 0, "the ingress to be empty")
+    for number in range(PARTS):
+        write_file(m.part("t", number) + "/ctl", b"roll")
+        write_file(m.part("t", number) + "/ctl", b"trim %d" % number_of(m, number))
+    wait_for(lambda: succeeds(os.fsync, fd), "the commit of what was refused")
+    os.close(fd)
+    wait_for(lambda: left in seen(m, "t"), "the record that was refused")
+
+
+def number_of(mount, number):
+    return int(os.getxattr(mount.part("t", number), "user.narad.hwm"))
+
+
+def succeeds(call, *args):
+    try:
+        call(*args)
+        return True
+    except OSError as error:
+        assert error.errno == errno.ENOSPC, error
+        return False
+
+
+def fill_slowly(path, done):
+    """Takes all the room there is, and whatever gets free, until told."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    while not done.is_set():
+        try:
+            os.write(fd, bytes(65536))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+            time.sleep(0.005)
+    os.close(fd)
+
+
+@pytest.mark.limit(120)
+def test_room_that_somebody_else_took(disks, mounts):
+    """Records that were acknowledged wait until there is room again, and then arrive, without a restart and with one."""
+    disk = disks(14 * MIB)
+    m = start_on(disk, mounts)
+    m.make("t", partitions=PARTS)
+    acked = []
+    for turn in range(3):
+        done = threading.Event()
+        filler = threading.Thread(target=fill_slowly, args=(disk.folder + "/filler", done))
+        filler.start()
+        fds = [write_until_refused(m.topic("t") + "/produce", b"%d.%d" % (turn, n), 3000, acked)[0] for n in range(2)]
+        time.sleep(0.2)
+        if turn == 1:
+            m.crash()
+        done.set()
+        filler.join()
+        os.unlink(disk.folder + "/filler")
+        for fd in fds:
+            close_quietly(fd)
+        wait_for(lambda: set(acked) <= seen(m, "t"), "all that was acknowledged")
+        wait_for(lambda: pending(m) == 0, "the ingress to be empty")

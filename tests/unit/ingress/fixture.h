@@ -41,6 +41,9 @@ extern atomic_int fault_fired, fault_calls[FAULT_N], fault_also;
 void fault_set(FaultCall call, int nth, int error, bool stays);
 void fault_clear(void);
 
+/* What fstatvfs says is free, in bytes; -1: what it is. */
+extern atomic_llong fault_free_bytes;
+
 /* The files of ingress/, sorted. */
 GPtrArray *fixture_names(Fixture *f);
 char *fixture_file(Fixture *f, const char *name);

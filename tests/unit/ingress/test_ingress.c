@@ -19,7 +19,7 @@ typedef struct Store {
     GPtrArray *records[N_PARTITIONS]; /* of char* */
     int fail[N_PARTITIONS];           /* passes that will fail; -1: all */
     bool poisoned[N_PARTITIONS];
-    bool gone, away, cold;
+    bool gone, away, cold, full;
     bool warmed[N_PARTITIONS];
     int slow_us;
     atomic_bool hangs; /* commits of incarnation ID_A do not return */
@@ -55,6 +55,8 @@ static NrdIngressResult may_commit(Store *s, uint32_t partition)
         return NRD_INGRESS_GONE;
     if (s->away)
         return NRD_INGRESS_AWAY;
+    if (s->full)
+        return NRD_INGRESS_NO_ROOM;
     if (s->poisoned[partition])
         return NRD_INGRESS_POISONED;
     if (s->fail[partition] != 0) {
@@ -401,6 +403,96 @@ static void test_goes_to_a_sibling(void)
     assert_store(&s, 2, "a b");
     assert_store(&s, 1, "");
     nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+/* ---- full disks ---- */
+
+static void wait_for_failures(uint64_t n)
+{
+    uint64_t wanted = nrd_counter_get(NRD_COUNTER_INGRESS_COMMIT) + n;
+    for (int i = 0; nrd_counter_get(NRD_COUNTER_INGRESS_COMMIT) < wanted && i < WAIT_MS; i++)
+        g_usleep(1000);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_INGRESS_COMMIT), >=, wanted);
+}
+
+/* What is acknowledged waits where it is, however often it fails, since a sibling has no more room; then it goes on. */
+static void test_full_disk_moves_nothing(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    s.full = true;
+    NrdIngress *ingress = start(&f, &s);
+    uint64_t rerouted = nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED);
+    for (int i = 0; i < 5; i++) {
+        g_autofree char *payload = g_strdup_printf("%d", i);
+        g_assert_cmpint(put(ingress, 1, payload), ==, 0);
+    }
+    wait_for_failures(5);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED), ==, rerouted);
+    s.full = false;
+    wait_until_dispatched(ingress);
+    assert_store(&s, 1, "0 1 2 3 4");
+    g_assert_cmpuint(s.n_commits, >, 5); /* the first ones go alone: all at once may not fit */
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+/* Refused before the records that wait have no room any more. */
+static void test_append_leaves_room(void)
+{
+    Fixture f;
+    Store s;
+    g_autofree char *payload = g_strnfill(100000, 'x');
+    fixture_set_up(&f);
+    store_init(&s);
+    s.away = true;
+    NrdIngress *ingress = start(&f, &s);
+    atomic_store(&fault_free_bytes, (1 << 20) + 3 * 100000);
+    g_assert_cmpint(put(ingress, 1, payload), ==, 0);
+    g_assert_cmpint(put(ingress, 1, payload), ==, -ENOSPC); /* 100000 wait, and this would be there twice */
+    g_assert_cmpint(put(ingress, 1, "small"), ==, 0);
+    atomic_store(&fault_free_bytes, 1 << 20);
+    g_assert_cmpint(put(ingress, 1, "small"), ==, -ENOSPC);
+    s.away = false;
+    nrd_ingress_kick(ingress);
+    wait_until_dispatched(ingress);
+    g_assert_cmpint(put(ingress, 1, "small"), ==, -ENOSPC);
+    atomic_store(&fault_free_bytes, -1);
+    g_assert_cmpint(put(ingress, 1, "last"), ==, 0);
+    wait_until_dispatched(ingress);
+    g_assert_cmpuint(s.records[1]->len, ==, 3);
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+/* Bytes are bounded as parts are, and one topic has a quarter. */
+static void test_bytes_are_bounded(void)
+{
+    Fixture f;
+    Store s;
+    NrdIngress *ingress = NULL;
+    g_autofree char *payload = g_strnfill(10000, 'x');
+    fixture_set_up(&f);
+    store_init(&s);
+    s.away = true;
+    NrdIngressOptions options = { .root_fd = f.root_fd,
+                                  .ops = { commit, warm, present, sibling, next_offset, &s },
+                                  .max_bytes = 100000 };
+    g_assert_cmpint(nrd_ingress_open(&options, &ingress), ==, 0);
+    nrd_ingress_start(ingress);
+    for (int i = 0; i < 3; i++)
+        g_assert_cmpint(put(ingress, 1, payload), ==, 0);
+    g_assert_cmpint(put(ingress, 1, payload), ==, -EAGAIN);
+    NrdEntryDraft *draft = nrd_entry_draft_new();
+    nrd_entry_draft_add(draft, 1, NULL, 0, payload, 10000);
+    g_assert_cmpint(put_draft_of(ingress, draft, ID_B, NULL), ==, 0);
+    nrd_ingress_close(ingress, 10);
     store_clear(&s);
     fixture_tear_down(&f);
 }
@@ -972,6 +1064,9 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     nrd_diag_set_level(NRD_LEVEL_ERROR);
+    g_test_add_func("/ingress/dispatch/full-disk-moves-nothing", test_full_disk_moves_nothing);
+    g_test_add_func("/ingress/dispatch/append-leaves-room", test_append_leaves_room);
+    g_test_add_func("/ingress/dispatch/bytes-are-bounded", test_bytes_are_bounded);
     g_test_add_func("/ingress/dispatch/nothing-overtakes-what-was-moved", test_nothing_overtakes_what_was_moved);
     g_test_add_func("/ingress/dispatch/order-over-a-restart", test_order_over_a_restart);
     g_test_add_func("/ingress/dispatch/order-at-random", test_order_at_random);
