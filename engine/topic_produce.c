@@ -155,7 +155,7 @@ int nrd_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer 
         return -EROFS;
     if (nrd_topic_deleted(topic))
         return -EIDRM;
-    if (fault || !topic->engine->ingress || nrd_topic_n_partitions(topic) == 0)
+    if (fault || nrd_topic_n_partitions(topic) == 0 || !nrd_dispatch_ingress(topic->engine))
         return -EIO;
     NrdTopicProducer *producer = g_new0(NrdTopicProducer, 1);
     producer->topic = nrd_topic_ref(topic);

@@ -42,8 +42,8 @@ typedef struct Batch {
 
 static bool fits(const Batch *batch, const NrdPart *part, size_t n_bytes, uint64_t n_records)
 {
-    return batch->parts->len == 0 ||
-           (!batch->lane->no_room && n_bytes + part->size <= BATCH_BYTES && n_records + part->n_records <= BATCH_RECORDS);
+    return batch->parts->len == 0 || (!batch->lane->no_room && n_bytes + part->size <= BATCH_BYTES &&
+                                      n_records + part->n_records <= BATCH_RECORDS);
 }
 
 /* What a replay has to look up comes before any commit to the partition: a commit could put the same bytes where the name
@@ -278,9 +278,10 @@ static void set_no_room(NrdDispatcher *d, NrdLane *lane, bool no_room)
 
 static void tell_no_room(const Batch *batch)
 {
-    nrd_diag(NRD_LEVEL_ERROR, place_of(batch),
-             "acknowledged records wait in the ingress WAL: no space left on the disk; topics cannot be produced to as a "
-             "whole until a trim, retention or the deletion of a topic has made room for them");
+    nrd_diag(
+        NRD_LEVEL_ERROR, place_of(batch),
+        "acknowledged records wait in the ingress WAL: no space left on the disk; topics cannot be produced to as a "
+        "whole until a trim, retention or the deletion of a topic has made room for them");
 }
 
 /* One line when it begins, one when it moves; not one for each pass. */

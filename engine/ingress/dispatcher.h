@@ -34,6 +34,7 @@ void nrd_pending_free(NrdPending *entry); /* takes NULL */
 typedef struct NrdDispatcherOptions {
     NrdIngressOps ops;
     unsigned n_workers;
+    bool nameless; /* see NrdIngressOptions */
     uint64_t memory_bytes;
     NrdWal *wal;
     /* Write one now, unless (note not 0) the last one knows of that move; blocks, no lock held. */

@@ -24,14 +24,14 @@ typedef struct NrdLane {
     NrdLaneState state;
     GList link; /* in the line, or among those that wait */
     GQueue parts;
-    uint32_t n_running; /* parts that the worker has taken off `parts` */
-    uint32_t n_ready;   /* as many at the head of `parts` may go: as of the last nrd_order_settle */
-    GQueue order;       /* of NrdPart: all that name this partition and are not done, in whatever lane; by sequence */
+    uint32_t n_running;   /* parts that the worker has taken off `parts` */
+    uint32_t n_ready;     /* as many at the head of `parts` may go: as of the last nrd_order_settle */
+    GQueue order;         /* of NrdPart: all that name this partition and are not done, in whatever lane; by sequence */
     uint64_t order_bytes; /* of them */
-    bool no_room;       /* the last pass failed because the disk is full: one part at a time */
-    bool may_verify;    /* some of `parts` may have `verify` */
-    bool verifying;     /* ... one of them to be looked up */
-    uint32_t n_stamped; /* parts of entries that are being written */
+    bool no_room;         /* the last pass failed because the disk is full: one part at a time */
+    bool may_verify;      /* some of `parts` may have `verify` */
+    bool verifying;       /* ... one of them to be looked up */
+    uint32_t n_stamped;   /* parts of entries that are being written */
     uint64_t n_stamped_records;
     uint32_t n_claims;
     uint32_t n_failed; /* passes, since the last that did not */
@@ -42,8 +42,8 @@ typedef struct NrdLane {
 } NrdLane;
 
 typedef struct NrdPart {
-    GList link;     /* in its lane */
-    GList all_link; /* in NrdDispatcher.all */
+    GList link;       /* in its lane */
+    GList all_link;   /* in NrdDispatcher.all */
     GList order_link; /* in its home's */
     NrdLane *home;    /* of `partition` */
     bool goes;        /* see order.c */
@@ -65,19 +65,19 @@ struct NrdDispatcher {
     pthread_cond_t work;   /* something for a worker */
     pthread_cond_t change; /* parts were finished */
     /* guarded by lock */
-    GHashTable *lanes; /* by id and partition; owns */
-    GQueue ready;      /* of NrdLane */
-    GQueue waiting;    /* of NrdLane */
-    GQueue running;    /* of NrdLane */
-    GQueue all;        /* of NrdPart: everything that is not done */
+    GHashTable *lanes;  /* by id and partition; owns */
+    GQueue ready;       /* of NrdLane */
+    GQueue waiting;     /* of NrdLane */
+    GQueue running;     /* of NrdLane */
+    GQueue all;         /* of NrdPart: everything that is not done */
     uint64_t n_strayed; /* ... and is not in the lane of the partition that it names */
     uint64_t memory_bytes;
     uint64_t pending_bytes; /* of entries in the WAL that are not done */
     unsigned n_no_room;     /* lanes */
-    uint64_t top;          /* every entry below was added */
-    uint64_t trust;        /* entries below do not name offsets truly any more */
-    uint64_t notes, noted; /* made, and those that a stored checkpoint has */
-    int64_t checkpoint_at; /* monotonic; 0: none is due */
+    uint64_t top;           /* every entry below was added */
+    uint64_t trust;         /* entries below do not name offsets truly any more */
+    uint64_t notes, noted;  /* made, and those that a stored checkpoint has */
+    int64_t checkpoint_at;  /* monotonic; 0: none is due */
     bool checkpointing;
     bool wal_due;
     bool started;

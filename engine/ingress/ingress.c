@@ -17,10 +17,10 @@
 #define DEFAULT_CHECKPOINT_MS 250
 #define DEFAULT_MAX_PARTS (NRD_CHECKPOINT_MAX_PARTS / 2)
 #define DEFAULT_MAX_BYTES (8 * NRD_GIB)
-#define RESERVE_BYTES (1 * NRD_MIB)    /* for checkpoints, metadata, and what a commit takes besides its records */
-#define LITTER_BYTES (64 * NRD_MIB)    /* as much of what is done with may stay in the WAL for want of an occasion */
+#define RESERVE_BYTES (1 * NRD_MIB)      /* for checkpoints, metadata, and what a commit takes besides its records */
+#define LITTER_BYTES (64 * NRD_MIB)      /* as much of what is done with may stay in the WAL for want of an occasion */
 #define WORTHWHILE_BYTES (256 * NRD_KIB) /* a producer waits for holes to be made and synced */
-#define TOPIC_SHARE 4 /* one topic that gets stuck has at most a quarter: the others go on */
+#define TOPIC_SHARE 4                    /* one topic that gets stuck has at most a quarter: the others go on */
 
 struct NrdIngress {
     int root_fd;
@@ -309,6 +309,7 @@ int nrd_ingress_open(const NrdIngressOptions *options, NrdIngress **ret_ingress)
         .n_workers = options->n_workers ? options->n_workers : DEFAULT_WORKERS,
         .memory_bytes = options->memory_bytes ? options->memory_bytes : DEFAULT_MEMORY_BYTES,
         .checkpoint = write_checkpoint,
+        .nameless = options->nameless,
         .make_room = make_room,
         .checkpoint_ms = options->checkpoint_ms ? options->checkpoint_ms : DEFAULT_CHECKPOINT_MS,
         .user_data = ingress,

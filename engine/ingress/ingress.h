@@ -18,7 +18,8 @@
  * (nrd_ingress_claim); while it is claimed no offset is named, and for parts that are under way the checkpoint takes the
  * names back, durably, before the claim is granted (its `trust`, and its list); likewise before a part goes to a sibling.
  * So what replay finds was put there by the dispatcher. A second copy of an acknowledged record is possible only for a
- * part that was committed after the last checkpoint before a crash while its partition was claimed.
+ * part that was committed after the last checkpoint before a crash while its partition was claimed, or that a nameless
+ * ingress (see the options) has found or committed.
  *
  * Locks: claims and appends may block on the disk. The dispatcher's lock is taken after every lock of the engine that
  * may be held when these functions are called, and before those that next_offset and sibling take; no callback but those
@@ -81,7 +82,8 @@ typedef struct NrdIngressOptions {
     uint64_t
         memory_bytes;   /* of entries kept in memory until they are dispatched; what is more is read again; 0: 64 MiB */
     uint64_t max_parts; /* undispatched, before appends are refused; a topic gets a quarter of it; 0: 262144 */
-    uint64_t max_bytes;    /* the same, of their entries in the WAL; 0: 8 GiB */
+    uint64_t max_bytes; /* the same, of their entries in the WAL; 0: 8 GiB */
+    bool nameless;      /* somebody may have committed directly before the open: no offset is named or believed */
     int64_t checkpoint_ms; /* at most one checkpoint in so long; 0: 250 */
 } NrdIngressOptions;
 

@@ -111,7 +111,7 @@ static void settle_expected(NrdDispatcher *d, NrdLane *lane)
         return;
     NrdIngressTarget target = target_of(lane);
     const NrdIngressOps *ops = &d->options.ops;
-    lane->exact = d->started && ops->next_offset(ops->user_data, &target, &lane->expected);
+    lane->exact = d->started && !d->options.nameless && ops->next_offset(ops->user_data, &target, &lane->expected);
 }
 
 /* The offset that the next part of so many records gets. */
@@ -136,7 +136,7 @@ void nrd_lane_name(NrdDispatcher *d, NrdLane *lane)
     NrdIngressTarget target = target_of(lane);
     const NrdIngressOps *ops = &d->options.ops;
     uint64_t next;
-    if (lane->n_claims > 0 || !ops->next_offset(ops->user_data, &target, &next))
+    if (lane->n_claims > 0 || d->options.nameless || !ops->next_offset(ops->user_data, &target, &next))
         return;
     d->notes++;
     for (GList *l = lane->parts.head; l; l = l->next) {
@@ -261,7 +261,7 @@ static void replay_part(NrdDispatcher *d, NrdPart *part, const NrdCheckpointPart
     NrdPending *entry = part->entry;
     if (known)
         part->expected = known->expected;
-    else if (entry->sequence < trust)
+    if (entry->sequence < (known ? 0 : trust) || d->options.nameless)
         part->expected = NRD_ENTRY_OFFSET_UNKNOWN;
     part->to = known ? known->to : part->partition;
     part->verify = part->expected != NRD_ENTRY_OFFSET_UNKNOWN;
@@ -464,6 +464,8 @@ static int take_names_back(NrdDispatcher *d, NrdLane *lane)
 
 int nrd_dispatcher_claim(NrdDispatcher *d, const char *id, uint32_t partition)
 {
+    if (d->options.nameless)
+        return 0;
     pthread_mutex_lock(&d->lock);
     NrdLane *lane = nrd_lane_get(d, NULL, id, partition);
     lane->n_claims++;
@@ -479,6 +481,8 @@ int nrd_dispatcher_claim(NrdDispatcher *d, const char *id, uint32_t partition)
 
 void nrd_dispatcher_unclaim(NrdDispatcher *d, const char *id, uint32_t partition)
 {
+    if (d->options.nameless) /* the claim may be older than the ingress */
+        return;
     pthread_mutex_lock(&d->lock);
     NrdLane *lane = nrd_lane_find(d, id, partition);
     g_assert(lane && lane->n_claims > 0);

@@ -104,6 +104,6 @@ void nrd_wal_sweep(NrdWal *wal, uint64_t min_durable);
 /* One above every sequence that was used. */
 uint64_t nrd_wal_next_sequence(NrdWal *wal);
 uint64_t nrd_wal_litter_bytes(NrdWal *wal); /* what nrd_wal_make_room would give back */
-uint64_t nrd_wal_size_bytes(NrdWal *wal); /* of all segments, without what was given back */
+uint64_t nrd_wal_size_bytes(NrdWal *wal);   /* of all segments, without what was given back */
 
 #endif

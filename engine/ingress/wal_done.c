@@ -126,9 +126,10 @@ static void note_failure(NrdWal *wal, const Holes *holes, int error)
         holes->segment->freed_bytes -= holes->new_bytes;
     pthread_mutex_unlock(&wal->lock);
     if (tell)
-        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE,
-                 "the room of records that are committed could not be given back in %s: %s; it is when all of it is done",
-                 holes->segment->path, g_strerror(-error));
+        nrd_diag(
+            NRD_LEVEL_WARNING, NRD_NOWHERE,
+            "the room of records that are committed could not be given back in %s: %s; it is when all of it is done",
+            holes->segment->path, g_strerror(-error));
 }
 
 bool nrd_wal_make_room(NrdWal *wal)

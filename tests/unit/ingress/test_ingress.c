@@ -540,7 +540,7 @@ static void test_nothing_overtakes_what_was_moved(void)
     g_assert_cmpint(put(ingress, 1, "third"), ==, 0);
     g_assert_cmpint(put(ingress, 3, "other"), ==, 0);
     wait_for_record(&s, 3, "other");
-    g_usleep(20000);             /* time to do it wrongly */
+    g_usleep(20000); /* time to do it wrongly */
     assert_store(&s, 1, "");
     /* what is in the failing sibling's lane for others is not held up by it */
     s.fail[2] = 0;

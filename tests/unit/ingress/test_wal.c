@@ -639,8 +639,8 @@ static void test_random_faults_and_crashes(void)
         NrdWal *wal = open_wal(&f, 300, &found);
         assert_found(&found, "");
         for (int i = 0; i < 30; i++) {
-            static const FaultCall calls[] = { FAULT_PWRITEV, FAULT_FDATASYNC, FAULT_FSYNC, FAULT_OPEN,
-                                               FAULT_FTRUNCATE, FAULT_PREAD, FAULT_LIE };
+            static const FaultCall calls[] = { FAULT_PWRITEV,   FAULT_FDATASYNC, FAULT_FSYNC, FAULT_OPEN,
+                                               FAULT_FTRUNCATE, FAULT_PREAD,     FAULT_LIE };
             g_autofree char *payload = g_strdup_printf("%d", i);
             bool faulty = g_rand_int_range(rand, 0, 3) == 0;
             if (faulty)
