@@ -301,6 +301,14 @@ static int open_wal(NrdIngress *ingress, const NrdIngressOptions *options)
     return 0;
 }
 
+/* What entries name may be somebody else's records by now: neither this run nor the next one is to believe it. */
+static int forget_names(NrdIngress *ingress)
+{
+    uint64_t next = nrd_wal_next_sequence(ingress->wal);
+    nrd_dispatcher_set_top(ingress->dispatcher, next, next);
+    return nrd_dispatcher_n_parts(ingress->dispatcher) > 0 ? write_checkpoint(ingress, 0) : 0;
+}
+
 int nrd_ingress_open(const NrdIngressOptions *options, NrdIngress **ret_ingress)
 {
     NrdIngress *ingress = g_new0(NrdIngress, 1);
@@ -323,7 +331,10 @@ int nrd_ingress_open(const NrdIngressOptions *options, NrdIngress **ret_ingress)
     int rc = nrd_checkpoint_load(options->root_fd, &ingress->found);
     if (rc == 0)
         rc = open_wal(ingress, options);
+    if (rc == 0 && options->nameless)
+        rc = forget_names(ingress);
     if (rc < 0) {
+        nrd_wal_close(ingress->wal, 0);
         ingress_free(ingress);
         return rc;
     }

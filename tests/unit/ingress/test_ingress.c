@@ -407,6 +407,53 @@ static void test_goes_to_a_sibling(void)
     fixture_tear_down(&f);
 }
 
+/* ---- opened late ---- */
+
+static NrdIngress *open_nameless(Fixture *f, Store *s)
+{
+    NrdIngress *ingress = NULL;
+    NrdIngressOptions options = { .root_fd = f->root_fd,
+                                  .ops = { commit, warm, present, sibling, next_offset, s },
+                                  .nameless = true };
+    g_assert_cmpint(nrd_ingress_open(&options, &ingress), ==, 0);
+    return ingress;
+}
+
+/* Somebody has put the same bytes where an entry names its own: they are not taken for it, now or by the next start. */
+static void test_opened_late(void)
+{
+    for (int crash = 0; crash < 2; crash++) {
+        Fixture f, after;
+        Store s;
+        fixture_set_up(&f);
+        store_init(&s);
+        s.away = true;
+        NrdIngress *ingress = start(&f, &s);
+        g_assert_cmpint(put(ingress, 1, "a"), ==, 0);
+        nrd_ingress_close(ingress, 10);
+        g_ptr_array_add(s.records[1], g_strdup("a"));
+        ingress = open_nameless(&f, &s);
+        fixture_make(&after);
+        fixture_copy(&f, &after); /* as a crash would leave it before anything is dispatched */
+        if (crash) {
+            nrd_ingress_close(ingress, 0);
+            s.away = false;
+            ingress = start(&after, &s);
+        } else {
+            s.away = false;
+            nrd_ingress_start(ingress);
+        }
+        g_assert_cmpint(nrd_ingress_claim(ingress, ID_A, 1), ==, 0); /* a claim of no consequence */
+        nrd_ingress_unclaim(ingress, ID_A, 1);
+        wait_until_dispatched(ingress);
+        assert_store(&s, 1, "a a");
+        nrd_ingress_close(ingress, 1000);
+        fixture_remove(&after);
+        store_clear(&s);
+        fixture_tear_down(&f);
+    }
+}
+
 /* ---- full disks ---- */
 
 static void wait_for_failures(uint64_t n)
@@ -1064,6 +1111,7 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     nrd_diag_set_level(NRD_LEVEL_ERROR);
+    g_test_add_func("/ingress/dispatch/opened-late", test_opened_late);
     g_test_add_func("/ingress/dispatch/full-disk-moves-nothing", test_full_disk_moves_nothing);
     g_test_add_func("/ingress/dispatch/append-leaves-room", test_append_leaves_room);
     g_test_add_func("/ingress/dispatch/bytes-are-bounded", test_bytes_are_bounded);
