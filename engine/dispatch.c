@@ -3,10 +3,14 @@
  * syncs. */
 #include "engine/engine_private.h"
 
+#include "engine/base/clock.h"
 #include "engine/ingress/ingress.h"
 
 #include <errno.h>
 
+#define FIRST_RETRY_MS                                                                                                 \
+    100 /* of a WAL that could not be read, when somebody asks for it; each attempt reads all of it */
+#define MAX_RETRY_MS 30000
 #define DRAIN_MS 1500 /* at a stop: what is not dispatched by then, the next start replays */
 
 /* The topic is not there under this incarnation: only the metastore says whether that is for good. */
@@ -32,6 +36,11 @@ static NrdTopic *find_topic(NrdEngine *engine, const NrdIngressTarget *target)
     return NULL;
 }
 
+static bool is_full(int error)
+{
+    return error == -ENOSPC || error == -EDQUOT;
+}
+
 /* Pins the partition. DONE: the caller unpins it and unrefs its topic. */
 static NrdIngressResult enter(NrdEngine *engine, const NrdIngressTarget *target, NrdPartition **ret_partition)
 {
@@ -44,7 +53,9 @@ static NrdIngressResult enter(NrdEngine *engine, const NrdIngressTarget *target,
     if (result == NRD_INGRESS_DONE) {
         int rc = nrd_partition_pin(partition);
         if (rc < 0)
-            result = rc == -EIDRM || rc == -ENODEV ? NRD_INGRESS_AWAY : NRD_INGRESS_FAILED;
+            result = rc == -EIDRM || rc == -ENODEV ? NRD_INGRESS_AWAY
+                     : is_full(rc)                 ? NRD_INGRESS_NO_ROOM
+                                                   : NRD_INGRESS_FAILED;
     }
     if (result == NRD_INGRESS_DONE)
         *ret_partition = partition;
@@ -81,6 +92,8 @@ static NrdIngressResult commit(void *user_data, const NrdIngressTarget *target, 
         result = NRD_INGRESS_AWAY; /* the next pass asks whether it is gone, or finds what was made in its place */
     else if (rc == -EIDRM || rc == -ENODEV)
         result = NRD_INGRESS_AWAY;
+    else if (is_full(rc))
+        result = NRD_INGRESS_NO_ROOM;
     else if (rc < 0)
         result = nrd_log_check(atomic_load(&partition->log)) < 0 ? NRD_INGRESS_POISONED : NRD_INGRESS_FAILED;
     leave(partition);
@@ -195,22 +208,49 @@ static bool next_offset(void *user_data, const NrdIngressTarget *target, uint64_
 
 /* ---- life ---- */
 
-/* A WAL that cannot be read takes producing to whole topics out of service, and nothing else. */
-void nrd_dispatch_open(NrdEngine *engine)
+/* A WAL that cannot be read takes producing to whole topics out of service, and nothing else; it changes nothing on the
+ * disk. Producers of partitions that were opened since the first attempt have claimed nothing: no offset can be named. */
+static NrdIngress *try_open(NrdEngine *engine, bool again)
 {
+    NrdIngress *ingress = NULL;
     NrdIngressOptions options = {
         .root_fd = engine->root_fd,
         .ops = { commit, warm, present, sibling, next_offset, engine },
+        .nameless = again,
     };
-    if (engine->read_only)
+    if (nrd_ingress_open(&options, &ingress) < 0)
+        return NULL;
+    engine->ingress = ingress; /* before a worker runs */
+    nrd_ingress_start(ingress);
+    if (again)
+        nrd_diag(NRD_LEVEL_NOTICE, NRD_NOWHERE, "the ingress WAL could be read now: topics can be produced to again");
+    return ingress;
+}
+
+void nrd_dispatch_open(NrdEngine *engine)
+{
+    if (engine->read_only || try_open(engine, false))
         return;
-    if (nrd_ingress_open(&options, &engine->ingress) < 0)
-        engine->ingress = NULL;
-    else
-        nrd_ingress_start(engine->ingress);
+    engine->ingress_delay_ms = FIRST_RETRY_MS;
+    engine->ingress_retry_ms = nrd_clock_mono_ms() + FIRST_RETRY_MS;
+}
+
+NrdIngress *nrd_dispatch_ingress(NrdEngine *engine)
+{
+    if (engine->ingress || engine->read_only)
+        return engine->ingress;
+    pthread_mutex_lock(&engine->ingress_open);
+    if (!engine->ingress && nrd_clock_mono_ms() >= engine->ingress_retry_ms && !try_open(engine, true)) {
+        engine->ingress_delay_ms = MIN(engine->ingress_delay_ms * 2, MAX_RETRY_MS);
+        engine->ingress_retry_ms = nrd_clock_mono_ms() + engine->ingress_delay_ms;
+    }
+    pthread_mutex_unlock(&engine->ingress_open);
+    return engine->ingress;
 }
 
 void nrd_dispatch_close(NrdEngine *engine)
 {
-    nrd_ingress_close(g_steal_pointer(&engine->ingress), DRAIN_MS);
+    NrdIngress *ingress = engine->ingress;
+    engine->ingress = NULL;
+    nrd_ingress_close(ingress, DRAIN_MS);
 }

@@ -25,6 +25,7 @@ static NrdEngine *engine_new(const NrdEngineOptions *options)
         nrd_frame_cache_set_limit(options->cache_bytes);
     nrd_topic_config_defaults(&engine->defaults);
     pthread_mutex_init(&engine->admin, NULL);
+    pthread_mutex_init(&engine->ingress_open, NULL);
     pthread_mutex_init(&engine->topics_lock, NULL);
     /* The key is the topic's own name; the value's reference is the table's. */
     engine->topics = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, unref_topic);
@@ -40,6 +41,7 @@ static void engine_free(NrdEngine *engine)
     nrd_metastore_free(engine->meta);
     nrd_data_dir_close(engine->data_dir);
     pthread_mutex_destroy(&engine->topics_lock);
+    pthread_mutex_destroy(&engine->ingress_open);
     pthread_mutex_destroy(&engine->admin);
     g_free(engine);
 }

@@ -281,11 +281,12 @@ void nrd_producer_close(NrdProducer *producer, NrdDoneFn done, void *user_data);
 
 /* The same, for a topic as a whole: a sync calls back when the ingress WAL holds the records durably. They are then
  * committed to the partitions that their keys choose (FNV-1a 32 over the key, modulo the number of partitions; unkeyed
- * records take turns; a partition that is out of service is passed over), visible within milliseconds, tried again until
+ * records take turns, and pass over a partition that is out of service), visible within milliseconds, tried again until
  * it succeeds, over restarts too; and go to another partition when theirs keeps failing. Each function is what the one of
  * NrdProducer with its name is, but for this:
  * open: -EIDRM, -EROFS, -EIO (the topic is out of service, or the ingress WAL cannot be read).
- * sync: what the WAL's disk says, -EIDRM, -EAGAIN (far too much is waiting to be committed).
+ * sync: what the WAL's disk says, -EIDRM, -EAGAIN (far too much is waiting to be committed), -ENOSPC (also while the disk
+ * has no room for what waits).
  * read_ranges: the lines come when the dispatcher has committed. */
 int nrd_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer **ret_producer) NRD_MUST_CHECK;
 int nrd_topic_producer_check(NrdTopicProducer *producer) NRD_MUST_CHECK;

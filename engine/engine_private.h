@@ -60,7 +60,10 @@ struct NrdEngine {
     NrdTopicConfig defaults;
     NrdMetastore *meta;
     NrdTimers *timers;
-    NrdIngress *ingress; /* NULL: read-only, or its WAL cannot be read */
+    _Atomic(NrdIngress *) ingress; /* NULL: read-only, or its WAL could not be read yet; set once */
+    pthread_mutex_t ingress_open;  /* held across an attempt to read it; nothing else is taken inside */
+    int64_t ingress_retry_ms;      /* monotonic; guarded by ingress_open */
+    int64_t ingress_delay_ms;
     NrdLingers *lingers;
     atomic_bool stopping; /* parked readers were answered -ENODEV; no new ones */
     pthread_mutex_t admin;
@@ -299,6 +302,9 @@ uint32_t nrd_key_partition(const void *key, size_t key_size, uint32_t n_partitio
 
 /* Reads the ingress WAL and starts its replay; every topic is loaded. */
 void nrd_dispatch_open(NrdEngine *engine);
+
+/* The ingress, or NULL. What could not be read at the start is tried again, now and then. Blocks. */
+NrdIngress *nrd_dispatch_ingress(NrdEngine *engine);
 
 /* Waits a while for what is left in the WAL; the rest is for the next start. No topic producer is left. Blocks. */
 void nrd_dispatch_close(NrdEngine *engine);

@@ -155,7 +155,7 @@ int nrd_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer 
         return -EROFS;
     if (nrd_topic_deleted(topic))
         return -EIDRM;
-    if (fault || !topic->engine->ingress || nrd_topic_n_partitions(topic) == 0)
+    if (fault || nrd_topic_n_partitions(topic) == 0 || !nrd_dispatch_ingress(topic->engine))
         return -EIO;
     NrdTopicProducer *producer = g_new0(NrdTopicProducer, 1);
     producer->topic = nrd_topic_ref(topic);
@@ -210,12 +210,15 @@ uint32_t nrd_key_partition(const void *key, size_t key_size, uint32_t n_partitio
     return hash % n_partitions;
 }
 
-/* Keys stay with their partition while that is well. */
+/* A key names its partition, well or not: who sends its records around a failing one keeps them in order by that (the
+ * dispatcher). Records without one avoid it. */
 static uint32_t route(NrdTopicProducer *producer, const void *key, size_t key_size)
 {
     NrdTopic *topic = producer->topic;
     uint32_t n = MAX(nrd_topic_n_partitions(topic), 1);
-    uint32_t number = key_size > 0 ? nrd_key_partition(key, key_size, n) : producer->turn++ % n;
+    if (key_size > 0)
+        return nrd_key_partition(key, key_size, n);
+    uint32_t number = producer->turn++ % n;
     NrdPartition *partition = nrd_topic_partition(topic, number);
     if (n > 1 && partition && !nrd_partition_seems_well(partition))
         (void)nrd_topic_well_sibling(topic, number, &number);

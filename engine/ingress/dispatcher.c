@@ -37,14 +37,35 @@ typedef struct Batch {
     GPtrArray *dead; /* of NrdPending: nothing left of them */
     uint32_t moved_to;
     bool tell_move;
+    bool tell_no_room, make_room;
 } Batch;
 
 static bool fits(const Batch *batch, const NrdPart *part, size_t n_bytes, uint64_t n_records)
 {
-    if (batch->parts->len == 0)
-        return true;
-    return !batch->verify && !part->verify && n_bytes + part->size <= BATCH_BYTES &&
-           n_records + part->n_records <= BATCH_RECORDS;
+    return batch->parts->len == 0 || (!batch->lane->no_room && n_bytes + part->size <= BATCH_BYTES &&
+                                      n_records + part->n_records <= BATCH_RECORDS);
+}
+
+/* What a replay has to look up comes before any commit to the partition: a commit could put the same bytes where the name
+ * of another part points to. Lock held. */
+static NrdPart *first_to_verify(NrdLane *lane)
+{
+    for (GList *l = lane->may_verify ? lane->parts.head : NULL; l; l = l->next) {
+        if (((const NrdPart *)l->data)->verify)
+            return l->data;
+    }
+    lane->may_verify = false;
+    return NULL;
+}
+
+/* Lock held. */
+static void batch_take_part_locked(NrdLane *lane, Batch *batch, NrdPart *part)
+{
+    g_queue_unlink(&lane->parts, &part->link);
+    g_ptr_array_add(batch->parts, part);
+    batch->verify = part->verify;
+    batch->expected = part->expected;
+    batch->note = MAX(batch->note, part->note);
 }
 
 /* Lock held. */
@@ -57,15 +78,14 @@ static void batch_take_locked(NrdDispatcher *d, NrdLane *lane, Batch *batch)
     batch->parts = g_ptr_array_new();
     batch->entries = g_ptr_array_new_with_free_func(g_free);
     batch->slices = g_array_new(FALSE, FALSE, sizeof(NrdIngressSlice));
-    while (lane->parts.head) {
+    NrdPart *to_verify = first_to_verify(lane);
+    if (to_verify)
+        batch_take_part_locked(lane, batch, to_verify);
+    for (uint32_t i = 0; !to_verify && i < lane->n_ready; i++) {
         NrdPart *part = lane->parts.head->data;
         if (!fits(batch, part, n_bytes, n_records))
             break;
-        g_queue_unlink(&lane->parts, &part->link);
-        g_ptr_array_add(batch->parts, part);
-        batch->verify = part->verify;
-        batch->expected = part->expected;
-        batch->note = MAX(batch->note, part->note);
+        batch_take_part_locked(lane, batch, part);
         n_bytes += part->size;
         n_records += part->n_records;
     }
@@ -169,8 +189,10 @@ static NrdIngressResult pass(NrdDispatcher *d, Batch *batch)
     }
     if (batch->damaged)
         return NRD_INGRESS_DONE;
-    if (batch->note > 0 && d->options.checkpoint(d->options.user_data, batch->note) < 0)
-        return NRD_INGRESS_FAILED;
+    if (batch->note > 0)
+        rc = d->options.checkpoint(d->options.user_data, batch->note);
+    if (rc < 0)
+        return rc == -ENOSPC || rc == -EDQUOT ? NRD_INGRESS_NO_ROOM : NRD_INGRESS_FAILED;
     NrdIngressResult result = batch->verify ? look_up(d, batch) : NRD_INGRESS_DONE;
     if (result != NRD_INGRESS_DONE)
         return result;
@@ -229,11 +251,14 @@ static void finish_locked(NrdDispatcher *d, Batch *batch, bool committed)
     lane->n_failed = 0;
 }
 
-/* Gives the parts back to the head of the lane, in order. Lock held. */
+/* Gives the parts back to the head of the lane, in order; what was looked up, to where it was. Lock held. */
 static void put_back_locked(Batch *batch)
 {
     NrdLane *lane = batch->lane;
-    for (guint i = batch->parts->len; i > 0; i--)
+    GList *at = NULL;
+    if (batch->verify)
+        nrd_lane_insert(lane, batch->parts->pdata[0], &at);
+    for (guint i = batch->verify ? 0 : batch->parts->len; i > 0; i--)
         g_queue_push_head_link(&lane->parts, &((NrdPart *)batch->parts->pdata[i - 1])->link);
     lane->n_running = 0;
 }
@@ -244,9 +269,26 @@ static int64_t delay_of(const NrdLane *lane, NrdIngressResult result)
     return MIN(delay_ms, result == NRD_INGRESS_AWAY ? AWAY_DELAY_MS : MAX_DELAY_MS);
 }
 
+/* Lock held. */
+static void set_no_room(NrdDispatcher *d, NrdLane *lane, bool no_room)
+{
+    d->n_no_room += (unsigned)no_room - (unsigned)lane->no_room;
+    lane->no_room = no_room;
+}
+
+static void tell_no_room(const Batch *batch)
+{
+    nrd_diag(
+        NRD_LEVEL_ERROR, place_of(batch),
+        "acknowledged records wait in the ingress WAL: no space left on the disk; topics cannot be produced to as a "
+        "whole until a trim, retention or the deletion of a topic has made room for them");
+}
+
 /* One line when it begins, one when it moves; not one for each pass. */
 static void tell_failure(const Batch *batch, NrdIngressResult result, uint32_t n_failed)
 {
+    if (result == NRD_INGRESS_NO_ROOM) /* is told once for all */
+        return;
     if (n_failed != 1 || result == NRD_INGRESS_POISONED) /* that has its own line */
         return;
     nrd_diag(NRD_LEVEL_WARNING, place_of(batch), "acknowledged records wait in the ingress WAL: %s",
@@ -270,12 +312,17 @@ static void fail_and_lock(NrdDispatcher *d, Batch *batch, NrdIngressResult resul
     pthread_mutex_lock(&d->lock);
     put_back_locked(batch);
     lane->n_failed++;
+    batch->tell_no_room = result == NRD_INGRESS_NO_ROOM && d->n_no_room == 0;
+    batch->make_room = result == NRD_INGRESS_NO_ROOM;
+    set_no_room(d, lane, result == NRD_INGRESS_NO_ROOM);
     int64_t now_ms = nrd_clock_mono_ms();
     batch->tell_move = has_sibling && nrd_lane_move(d, lane, batch->moved_to, now_ms) &&
                        (d->told_ms == 0 || now_ms - d->told_ms > TELL_AGAIN_MS);
     if (batch->tell_move)
         d->told_ms = now_ms;
     lane->retry_ms = now_ms + delay_of(lane, result);
+    if (!lane->parts.head) /* all are somewhere else: what comes next begins anew */
+        lane->n_failed = 0;
     nrd_lane_set_state(d, lane, lane->parts.head ? NRD_LANE_WAITING : NRD_LANE_IDLE);
 }
 
@@ -302,20 +349,25 @@ static void succeed_and_lock(NrdDispatcher *d, Batch *batch, bool committed)
     nrd_counter_add(committed ? NRD_COUNTER_INGRESS_DISPATCHED : NRD_COUNTER_INGRESS_DISCARDED, n_records_of(batch));
     pthread_mutex_lock(&d->lock);
     finish_locked(d, batch, committed && !batch->damaged);
+    set_no_room(d, lane, false);
     nrd_lane_set_state(d, lane, lane->parts.head ? NRD_LANE_READY : NRD_LANE_IDLE);
 }
 
-/* Sees to it that it is known, and will be written down, where the lane's parts go. Lock held, given up meanwhile. */
+/* Sees to it that it is known, and will be written down, where the lane's parts go, in the order in which they may. Lock
+ * held, given up meanwhile, but not after the order is settled. */
 static void name_locked(NrdDispatcher *d, NrdLane *lane)
 {
     const NrdIngressOps *ops = &d->options.ops;
     NrdIngressTarget target = { lane->topic, lane->id, lane->partition }; /* nobody frees a lane that runs */
-    if (lane->exact || lane->n_claims > 0 || !lane->parts.head)
-        return;
-    pthread_mutex_unlock(&d->lock);
-    ops->warm(ops->user_data, &target);
-    pthread_mutex_lock(&d->lock);
-    nrd_lane_name(d, lane);
+    bool cold = !lane->exact && lane->n_claims == 0 && lane->parts.head;
+    if (cold) {
+        pthread_mutex_unlock(&d->lock);
+        ops->warm(ops->user_data, &target);
+        pthread_mutex_lock(&d->lock);
+    }
+    nrd_order_settle(d, lane);
+    if (!lane->exact)
+        nrd_lane_name(d, lane);
 }
 
 /* Lock held, given up meanwhile. */
@@ -344,6 +396,10 @@ static void run_lane_locked(NrdDispatcher *d, NrdLane *lane)
     if (batch.tell_move)
         nrd_diag(NRD_LEVEL_WARNING, place_of(&batch), "records in the ingress WAL go to partition %05u instead",
                  batch.moved_to);
+    if (batch.tell_no_room)
+        tell_no_room(&batch);
+    if (batch.make_room)
+        d->options.make_room(d->options.user_data);
     batch_clear(&batch);
     pthread_mutex_lock(&d->lock);
 }

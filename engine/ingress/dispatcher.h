@@ -34,11 +34,13 @@ void nrd_pending_free(NrdPending *entry); /* takes NULL */
 typedef struct NrdDispatcherOptions {
     NrdIngressOps ops;
     unsigned n_workers;
+    bool nameless; /* see NrdIngressOptions */
     uint64_t memory_bytes;
     NrdWal *wal;
     /* Write one now, unless (note not 0) the last one knows of that move; blocks, no lock held. */
     int (*checkpoint)(void *user_data, uint64_t note);
     int64_t checkpoint_ms;
+    void (*make_room)(void *user_data); /* the disk is full; blocks, no lock held */
     void *user_data;
 } NrdDispatcherOptions;
 
@@ -71,7 +73,15 @@ void nrd_dispatcher_write_wal(NrdDispatcher *d); /* a worker is to call nrd_wal_
 void nrd_dispatcher_kick(NrdDispatcher *d);
 bool nrd_dispatcher_holds(NrdDispatcher *d, const char *id);
 uint64_t nrd_dispatcher_n_parts(NrdDispatcher *d);
-uint64_t nrd_dispatcher_n_parts_of(NrdDispatcher *d, const char *id); /* looks at every lane */
+
+/* What is not done yet: of all, and of an incarnation (looks at every lane). */
+typedef struct NrdDispatcherLoad {
+    uint64_t n_parts;
+    uint64_t n_bytes; /* of entries in the WAL; of one incarnation: of the parts in them */
+} NrdDispatcherLoad;
+
+void nrd_dispatcher_load(NrdDispatcher *d, NrdDispatcherLoad *ret_load);
+void nrd_dispatcher_load_of(NrdDispatcher *d, const char *id, NrdDispatcherLoad *ret_load);
 uint64_t nrd_dispatcher_n_waiting(NrdDispatcher *d);
 int nrd_dispatcher_claim(NrdDispatcher *d, const char *id, uint32_t partition) NRD_MUST_CHECK;
 void nrd_dispatcher_unclaim(NrdDispatcher *d, const char *id, uint32_t partition);

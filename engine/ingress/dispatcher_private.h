@@ -1,4 +1,10 @@
-/* What lanes.c (who has what to get) and dispatcher.c (the workers) share. */
+/* What lanes.c (who has what to get), order.c (what may go) and dispatcher.c (the workers) share.
+ *
+ * Order. A part is not committed, in whatever partition, before all earlier parts that name the same partition are: but
+ * for those that go with it, before it in the same commit. Records with one key name one partition (for one number of
+ * partitions), so they are committed in the order of the WAL, wherever parts are sent: within each partition they stand in
+ * that order. A part that waits for one in another lane lets those of other partitions pass. The earliest part of a
+ * partition waits for nothing, so nothing waits in a circle. */
 #ifndef NRD_INGRESS_DISPATCHER_PRIVATE_H
 #define NRD_INGRESS_DISPATCHER_PRIVATE_H
 
@@ -18,9 +24,14 @@ typedef struct NrdLane {
     NrdLaneState state;
     GList link; /* in the line, or among those that wait */
     GQueue parts;
-    uint32_t n_running; /* parts that the worker has taken off `parts` */
-    bool verifying;     /* ... one of them to be looked up */
-    uint32_t n_stamped; /* parts of entries that are being written */
+    uint32_t n_running;   /* parts that the worker has taken off `parts` */
+    uint32_t n_ready;     /* as many at the head of `parts` may go: as of the last nrd_order_settle */
+    GQueue order;         /* of NrdPart: all that name this partition and are not done, in whatever lane; by sequence */
+    uint64_t order_bytes; /* of them */
+    bool no_room;         /* the last pass failed because the disk is full: one part at a time */
+    bool may_verify;      /* some of `parts` may have `verify` */
+    bool verifying;       /* ... one of them to be looked up */
+    uint32_t n_stamped;   /* parts of entries that are being written */
     uint64_t n_stamped_records;
     uint32_t n_claims;
     uint32_t n_failed; /* passes, since the last that did not */
@@ -31,8 +42,11 @@ typedef struct NrdLane {
 } NrdLane;
 
 typedef struct NrdPart {
-    GList link;     /* in its lane */
-    GList all_link; /* in NrdDispatcher.all */
+    GList link;       /* in its lane */
+    GList all_link;   /* in NrdDispatcher.all */
+    GList order_link; /* in its home's */
+    NrdLane *home;    /* of `partition` */
+    bool goes;        /* see order.c */
     NrdPending *entry;
     uint32_t index;     /* in the entry's table */
     uint32_t partition; /* by the entry: with the sequence, what the part is known by */
@@ -51,16 +65,19 @@ struct NrdDispatcher {
     pthread_cond_t work;   /* something for a worker */
     pthread_cond_t change; /* parts were finished */
     /* guarded by lock */
-    GHashTable *lanes; /* by id and partition; owns */
-    GQueue ready;      /* of NrdLane */
-    GQueue waiting;    /* of NrdLane */
-    GQueue running;    /* of NrdLane */
-    GQueue all;        /* of NrdPart: everything that is not done */
+    GHashTable *lanes;  /* by id and partition; owns */
+    GQueue ready;       /* of NrdLane */
+    GQueue waiting;     /* of NrdLane */
+    GQueue running;     /* of NrdLane */
+    GQueue all;         /* of NrdPart: everything that is not done */
+    uint64_t n_strayed; /* ... and is not in the lane of the partition that it names */
     uint64_t memory_bytes;
-    uint64_t top;          /* every entry below was added */
-    uint64_t trust;        /* entries below do not name offsets truly any more */
-    uint64_t notes, noted; /* made, and those that a stored checkpoint has */
-    int64_t checkpoint_at; /* monotonic; 0: none is due */
+    uint64_t pending_bytes; /* of entries in the WAL that are not done */
+    unsigned n_no_room;     /* lanes */
+    uint64_t top;           /* every entry below was added */
+    uint64_t trust;         /* entries below do not name offsets truly any more */
+    uint64_t notes, noted;  /* made, and those that a stored checkpoint has */
+    int64_t checkpoint_at;  /* monotonic; 0: none is due */
     bool checkpointing;
     bool wal_due;
     bool started;
@@ -72,6 +89,7 @@ struct NrdDispatcher {
 
 /* ---- lanes.c; the lock is held ---- */
 
+NrdLane *nrd_lane_find(NrdDispatcher *d, const char *id, uint32_t partition); /* or NULL */
 NrdLane *nrd_lane_get(NrdDispatcher *d, const char *topic, const char *id, uint32_t partition);
 void nrd_lane_put(NrdDispatcher *d, NrdLane *lane); /* frees it when nobody needs it */
 void nrd_lane_set_state(NrdDispatcher *d, NrdLane *lane, NrdLaneState state);
@@ -79,6 +97,10 @@ static inline uint32_t nrd_lane_n_parts(const NrdLane *lane)
 {
     return lane->parts.length + lane->n_running;
 }
+
+/* Among the lane's parts, before the first with a higher sequence from *at on (NULL: from the head on); *at is where it is
+ * then. */
+void nrd_lane_insert(NrdLane *lane, NrdPart *part, GList **at);
 
 /* Before a worker takes parts of it: finds out again what offsets they will get, if that was lost. */
 void nrd_lane_name(NrdDispatcher *d, NrdLane *lane);
@@ -88,6 +110,16 @@ bool nrd_lane_move(NrdDispatcher *d, NrdLane *lane, uint32_t to, int64_t now_ms)
 
 /* The part is done with. The entry is returned when it was its last part, to be freed without the lock. */
 NrdPending *nrd_part_finish(NrdDispatcher *d, NrdLane *lane, NrdPart *part);
+
+/* ---- order.c; the lock is held ---- */
+
+void nrd_order_join(NrdDispatcher *d, NrdPart *part, NrdLane *home); /* behind all that are there */
+void nrd_order_leave(NrdDispatcher *d, NrdPart *part);               /* done: what waited for it is ready */
+void nrd_order_place(NrdDispatcher *d, NrdPart *part, uint32_t to);  /* it is in another lane now */
+
+/* Before a worker takes parts of the lane and names offsets: those that may go come first, and n_ready says how many. When
+ * the order is changed by that, no name holds, and a checkpoint has to say so before anything of it is committed. */
+void nrd_order_settle(NrdDispatcher *d, NrdLane *lane);
 
 /* ---- dispatcher.c ---- */
 

@@ -5,8 +5,10 @@
 #include "engine/ingress/checkpoint.h"
 #include "engine/ingress/dispatcher.h"
 #include "engine/ingress/wal.h"
+#include "engine/io/io.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #define DEFAULT_WORKERS 8
@@ -14,13 +16,18 @@
 #define DEFAULT_MEMORY_BYTES (64 * NRD_MIB)
 #define DEFAULT_CHECKPOINT_MS 250
 #define DEFAULT_MAX_PARTS (NRD_CHECKPOINT_MAX_PARTS / 2)
-#define TOPIC_SHARE 4 /* one topic that gets stuck has at most a quarter: the others go on */
+#define DEFAULT_MAX_BYTES (8 * NRD_GIB)
+#define RESERVE_BYTES (1 * NRD_MIB)      /* for checkpoints, metadata, and what a commit takes besides its records */
+#define LITTER_BYTES (64 * NRD_MIB)      /* as much of what is done with may stay in the WAL for want of an occasion */
+#define WORTHWHILE_BYTES (256 * NRD_KIB) /* a producer waits for holes to be made and synced */
+#define TOPIC_SHARE 4                    /* one topic that gets stuck has at most a quarter: the others go on */
 
 struct NrdIngress {
     int root_fd;
     NrdWal *wal;
     NrdDispatcher *dispatcher;
-    uint64_t max_parts;              /* undispatched; more are refused */
+    NrdDispatcherLoad max;           /* undispatched; more is refused */
+    atomic_uint_fast64_t n_flying;   /* bytes of drafts that are on their way to the WAL */
     NrdCheckpoint found;             /* at the open; empty afterwards */
     pthread_mutex_t checkpoint_lock; /* held across a checkpoint's I/O; before the dispatcher's */
     int checkpoint_error;            /* of the last; guarded by checkpoint_lock */
@@ -40,6 +47,18 @@ static void report(NrdIngress *ingress, int error)
     ingress->checkpoint_error = error;
 }
 
+static bool is_full(int error)
+{
+    return error == -ENOSPC || error == -EDQUOT;
+}
+
+/* A little that is stuck would keep whole segments. */
+static void clear_litter(NrdIngress *ingress)
+{
+    if (nrd_wal_litter_bytes(ingress->wal) > LITTER_BYTES)
+        (void)nrd_wal_make_room(ingress->wal);
+}
+
 /* A crash before it is over leaves the old one: what was committed since is looked up, or committed twice, as ingress.h
  * says. A crash after it, before segments are removed, leaves them to the next sweep. */
 static int checkpoint_locked(NrdIngress *ingress)
@@ -49,10 +68,16 @@ static int checkpoint_locked(NrdIngress *ingress)
     nrd_checkpoint_init(&now);
     nrd_dispatcher_snapshot(ingress->dispatcher, &now, &moved);
     int rc = nrd_checkpoint_store(ingress->root_fd, &now);
+    if (is_full(rc)) {
+        nrd_wal_sweep(ingress->wal, 0);
+        (void)nrd_wal_make_room(ingress->wal);
+        rc = nrd_checkpoint_store(ingress->root_fd, &now);
+    }
     report(ingress, rc);
     if (rc == 0)
         nrd_dispatcher_noted(ingress->dispatcher, moved);
     nrd_wal_sweep(ingress->wal, rc == 0 ? now.top : 0);
+    clear_litter(ingress);
     nrd_checkpoint_clear(&now);
     return rc;
 }
@@ -68,6 +93,14 @@ static int write_checkpoint(void *user_data, uint64_t note)
     return rc;
 }
 
+/* With a checkpoint, segments that nobody needs can go too. */
+static void make_room(void *user_data)
+{
+    NrdIngress *ingress = user_data;
+    (void)nrd_wal_make_room(ingress->wal);
+    (void)!write_checkpoint(ingress, 0);
+}
+
 /* ---- appending ---- */
 
 typedef struct Append {
@@ -78,6 +111,7 @@ typedef struct Append {
     NrdIngressSink sink;
     NrdIngressDoneFn done;
     void *user_data;
+    uint64_t n_flying;
 } Append;
 
 /* Just before it is written: each part learns what offset it will get. */
@@ -136,6 +170,7 @@ static void on_written(NrdWalAppend *wal_append, int error)
         unstamp(append);
         release(&append->sink);
     }
+    atomic_fetch_sub(&append->ingress->n_flying, append->n_flying); /* the dispatcher counts it by now */
     append->done(append->user_data, error);
     g_free(append->wal.bytes);
     g_free(append->topic);
@@ -148,23 +183,54 @@ static void hand_over(void *user_data)
     nrd_dispatcher_write_wal(ingress->dispatcher);
 }
 
+static bool over(const NrdDispatcherLoad *load, const NrdDispatcherLoad *max, uint64_t share)
+{
+    return load->n_parts > max->n_parts / share || load->n_bytes > max->n_bytes / share;
+}
+
+/* Whether the disk has room for `need` more. Who cannot tell lets the write find out. */
+static bool has_room(NrdIngress *ingress, uint64_t need)
+{
+    struct statvfs st;
+    return nrd_io->fstatvfs(ingress->root_fd, &st) < 0 || st.f_bavail * (uint64_t)st.f_frsize >= need;
+}
+
+/* What is undispatched is written once more, and what is on its way, the caller's draft too, twice. */
+static int check_disk(NrdIngress *ingress, uint64_t pending_bytes)
+{
+    uint64_t need = pending_bytes + 2 * atomic_load(&ingress->n_flying) + RESERVE_BYTES;
+    if (has_room(ingress, need))
+        return 0;
+    if (nrd_wal_litter_bytes(ingress->wal) < WORTHWHILE_BYTES || !nrd_wal_make_room(ingress->wal))
+        return -ENOSPC;
+    return has_room(ingress, need) ? 0 : -ENOSPC;
+}
+
 static int check_room(NrdIngress *ingress, const char *id)
 {
-    uint64_t share = ingress->max_parts / TOPIC_SHARE;
-    uint64_t n_parts = nrd_dispatcher_n_parts(ingress->dispatcher);
-    if (n_parts > ingress->max_parts)
+    NrdDispatcherLoad all, own;
+    nrd_dispatcher_load(ingress->dispatcher, &all);
+    if (over(&all, &ingress->max, 1))
         return -EAGAIN;
-    return n_parts > share && nrd_dispatcher_n_parts_of(ingress->dispatcher, id) > share ? -EAGAIN : 0;
+    if (over(&all, &ingress->max, TOPIC_SHARE)) {
+        nrd_dispatcher_load_of(ingress->dispatcher, id, &own);
+        if (over(&own, &ingress->max, TOPIC_SHARE))
+            return -EAGAIN;
+    }
+    return check_disk(ingress, all.n_bytes);
 }
 
 void nrd_ingress_append(NrdIngress *ingress, const NrdEntryDraft *draft, const char *topic, const char *id,
                         const NrdIngressSink *sink, NrdIngressDoneFn done, void *user_data)
 {
     Append *append = g_new0(Append, 1);
+    append->n_flying = draft->n_bytes;
+    atomic_fetch_add(&ingress->n_flying, append->n_flying);
     int rc = check_room(ingress, id);
     if (rc == 0)
         rc = nrd_entry_encode(draft, topic, id, &append->wal.bytes, &append->wal.size);
     if (rc < 0) {
+        atomic_fetch_sub(&ingress->n_flying, append->n_flying);
         g_free(append);
         release(sink);
         done(user_data, rc);
@@ -235,6 +301,14 @@ static int open_wal(NrdIngress *ingress, const NrdIngressOptions *options)
     return 0;
 }
 
+/* What entries name may be somebody else's records by now: neither this run nor the next one is to believe it. */
+static int forget_names(NrdIngress *ingress)
+{
+    uint64_t next = nrd_wal_next_sequence(ingress->wal);
+    nrd_dispatcher_set_top(ingress->dispatcher, next, next);
+    return nrd_dispatcher_n_parts(ingress->dispatcher) > 0 ? write_checkpoint(ingress, 0) : 0;
+}
+
 int nrd_ingress_open(const NrdIngressOptions *options, NrdIngress **ret_ingress)
 {
     NrdIngress *ingress = g_new0(NrdIngress, 1);
@@ -243,18 +317,24 @@ int nrd_ingress_open(const NrdIngressOptions *options, NrdIngress **ret_ingress)
         .n_workers = options->n_workers ? options->n_workers : DEFAULT_WORKERS,
         .memory_bytes = options->memory_bytes ? options->memory_bytes : DEFAULT_MEMORY_BYTES,
         .checkpoint = write_checkpoint,
+        .nameless = options->nameless,
+        .make_room = make_room,
         .checkpoint_ms = options->checkpoint_ms ? options->checkpoint_ms : DEFAULT_CHECKPOINT_MS,
         .user_data = ingress,
     };
     ingress->root_fd = options->root_fd;
-    ingress->max_parts = options->max_parts ? options->max_parts : DEFAULT_MAX_PARTS;
+    ingress->max.n_parts = options->max_parts ? options->max_parts : DEFAULT_MAX_PARTS;
+    ingress->max.n_bytes = options->max_bytes ? options->max_bytes : DEFAULT_MAX_BYTES;
     pthread_mutex_init(&ingress->checkpoint_lock, NULL);
     nrd_checkpoint_init(&ingress->found);
     ingress->dispatcher = nrd_dispatcher_new(&dispatcher_options);
     int rc = nrd_checkpoint_load(options->root_fd, &ingress->found);
     if (rc == 0)
         rc = open_wal(ingress, options);
+    if (rc == 0 && options->nameless)
+        rc = forget_names(ingress);
     if (rc < 0) {
+        nrd_wal_close(ingress->wal, 0);
         ingress_free(ingress);
         return rc;
     }

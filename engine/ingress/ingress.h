@@ -6,6 +6,11 @@
  * goes to a sibling. What is done is written to a checkpoint behind the commits; what a crash leaves unfinished is
  * dispatched again by the next start.
  *
+ * A full disk. An append is refused (-ENOSPC) when the disk would not have room for all that is undispatched, and what the
+ * append brings, once more, and a little (RESERVE_BYTES); before that the WAL gives back what it has of entries that are
+ * done. So what was acknowledged finds room, unless somebody else takes it. Then it waits in the WAL, told once; each part
+ * that is committed gives its entry's room back when the next one fails, so that it goes on as soon as one entry has room.
+ *
  * Once or twice. While nobody else commits to a partition the offset of each part is known when its entry is written, and
  * stands in the entry; when it was not known then (the partition was closed, or claimed at the time), the checkpoint says
  * it before the part is committed. A replay looks there first: records that are there byte for byte are not committed
@@ -13,7 +18,8 @@
  * (nrd_ingress_claim); while it is claimed no offset is named, and for parts that are under way the checkpoint takes the
  * names back, durably, before the claim is granted (its `trust`, and its list); likewise before a part goes to a sibling.
  * So what replay finds was put there by the dispatcher. A second copy of an acknowledged record is possible only for a
- * part that was committed after the last checkpoint before a crash while its partition was claimed.
+ * part that was committed after the last checkpoint before a crash while its partition was claimed, or that a nameless
+ * ingress (see the options) has found or committed.
  *
  * Locks: claims and appends may block on the disk. The dispatcher's lock is taken after every lock of the engine that
  * may be held when these functions are called, and before those that next_offset and sibling take; no callback but those
@@ -32,6 +38,7 @@ typedef struct NrdIngress NrdIngress;
 typedef enum NrdIngressResult {
     NRD_INGRESS_DONE,
     NRD_INGRESS_FAILED,   /* a failed pass: tried again */
+    NRD_INGRESS_NO_ROOM,  /* the disk is full: tried again, here, since the others have no more */
     NRD_INGRESS_POISONED, /* pointless to try again here: goes to a sibling at once */
     NRD_INGRESS_AWAY,     /* the topic is out of service, or nobody can tell: kept */
     NRD_INGRESS_GONE,     /* the metastore says that the incarnation is gone: discarded */
@@ -75,6 +82,8 @@ typedef struct NrdIngressOptions {
     uint64_t
         memory_bytes;   /* of entries kept in memory until they are dispatched; what is more is read again; 0: 64 MiB */
     uint64_t max_parts; /* undispatched, before appends are refused; a topic gets a quarter of it; 0: 262144 */
+    uint64_t max_bytes; /* the same, of their entries in the WAL; 0: 8 GiB */
+    bool nameless;      /* somebody may have committed directly before the open: no offset is named or believed */
     int64_t checkpoint_ms; /* at most one checkpoint in so long; 0: 250 */
 } NrdIngressOptions;
 
@@ -100,7 +109,7 @@ typedef struct NrdIngressSink {
 typedef void (*NrdIngressDoneFn)(void *user_data, int error);
 
 /* Appends the draft (still the caller's) durably, then calls done, maybe before it returns: 0; -EAGAIN when far too much
- * is undispatched, of the topic or of all; what the disk says. Two appends of one caller keep their order when the second follows the first's
+ * is undispatched, of the topic or of all; -ENOSPC; what the disk says. Two appends of one caller keep their order when the second follows the first's
  * done. */
 void nrd_ingress_append(NrdIngress *ingress, const NrdEntryDraft *draft, const char *topic, const char *id,
                         const NrdIngressSink *sink, NrdIngressDoneFn done, void *user_data);

@@ -31,7 +31,7 @@ static void lane_free(gpointer data)
     g_free(lane);
 }
 
-static NrdLane *lane_find(NrdDispatcher *d, const char *id, uint32_t partition)
+NrdLane *nrd_lane_find(NrdDispatcher *d, const char *id, uint32_t partition)
 {
     NrdLane key = { .partition = partition };
     g_strlcpy(key.id, id, sizeof key.id);
@@ -40,13 +40,14 @@ static NrdLane *lane_find(NrdDispatcher *d, const char *id, uint32_t partition)
 
 NrdLane *nrd_lane_get(NrdDispatcher *d, const char *topic, const char *id, uint32_t partition)
 {
-    NrdLane *lane = lane_find(d, id, partition);
+    NrdLane *lane = nrd_lane_find(d, id, partition);
     if (!lane) {
         lane = g_new0(NrdLane, 1);
         lane->partition = partition;
         lane->link.data = lane;
         g_strlcpy(lane->id, id, sizeof lane->id);
         g_queue_init(&lane->parts);
+        g_queue_init(&lane->order);
         g_hash_table_add(d->lanes, lane);
     }
     if (topic && !lane->topic)
@@ -56,7 +57,8 @@ NrdLane *nrd_lane_get(NrdDispatcher *d, const char *topic, const char *id, uint3
 
 void nrd_lane_put(NrdDispatcher *d, NrdLane *lane)
 {
-    if (nrd_lane_n_parts(lane) > 0 || lane->n_stamped > 0 || lane->n_claims > 0 || lane->state == NRD_LANE_RUNNING)
+    if (nrd_lane_n_parts(lane) > 0 || lane->order.head || lane->n_stamped > 0 || lane->n_claims > 0 ||
+        lane->state == NRD_LANE_RUNNING)
         return;
     nrd_lane_set_state(d, lane, NRD_LANE_IDLE);
     g_hash_table_remove(d->lanes, lane);
@@ -109,7 +111,7 @@ static void settle_expected(NrdDispatcher *d, NrdLane *lane)
         return;
     NrdIngressTarget target = target_of(lane);
     const NrdIngressOps *ops = &d->options.ops;
-    lane->exact = d->started && ops->next_offset(ops->user_data, &target, &lane->expected);
+    lane->exact = d->started && !d->options.nameless && ops->next_offset(ops->user_data, &target, &lane->expected);
 }
 
 /* The offset that the next part of so many records gets. */
@@ -134,7 +136,7 @@ void nrd_lane_name(NrdDispatcher *d, NrdLane *lane)
     NrdIngressTarget target = target_of(lane);
     const NrdIngressOps *ops = &d->options.ops;
     uint64_t next;
-    if (lane->n_claims > 0 || !ops->next_offset(ops->user_data, &target, &next))
+    if (lane->n_claims > 0 || d->options.nameless || !ops->next_offset(ops->user_data, &target, &next))
         return;
     d->notes++;
     for (GList *l = lane->parts.head; l; l = l->next) {
@@ -166,7 +168,7 @@ uint64_t nrd_dispatcher_stamp(NrdDispatcher *d, const NrdIngressTarget *target, 
 void nrd_dispatcher_unstamp(NrdDispatcher *d, const char *id, uint32_t partition, uint32_t n_records)
 {
     pthread_mutex_lock(&d->lock);
-    NrdLane *lane = lane_find(d, id, partition);
+    NrdLane *lane = nrd_lane_find(d, id, partition);
     g_assert(lane && lane->n_stamped > 0);
     lane->n_stamped--;
     lane->n_stamped_records -= n_records;
@@ -191,11 +193,16 @@ static NrdPart *part_new(NrdPending *entry, uint32_t index, const NrdEntryPart *
     return part;
 }
 
+static void wake_idle(NrdDispatcher *d, NrdLane *lane)
+{
+    if (lane->state == NRD_LANE_IDLE)
+        nrd_lane_set_state(d, lane, NRD_LANE_READY);
+}
+
 static void push_part(NrdDispatcher *d, NrdLane *lane, NrdPart *part)
 {
     g_queue_push_tail_link(&lane->parts, &part->link);
-    if (lane->state == NRD_LANE_IDLE)
-        nrd_lane_set_state(d, lane, NRD_LANE_READY);
+    wake_idle(d, lane);
 }
 
 void nrd_pending_free(NrdPending *entry)
@@ -236,9 +243,11 @@ void nrd_dispatcher_add(NrdDispatcher *d, NrdPending *entry)
         lane->n_stamped--;
         lane->n_stamped_records -= data.n_records;
         g_queue_push_tail_link(&d->all, &part->all_link);
+        nrd_order_join(d, part, lane);
         push_part(d, lane, part);
     }
     d->top = MAX(d->top, entry->sequence + 1);
+    d->pending_bytes += entry->size;
     if (d->memory_bytes + entry->size > d->options.memory_bytes)
         g_clear_pointer(&entry->bytes, g_free);
     else
@@ -252,12 +261,15 @@ static void replay_part(NrdDispatcher *d, NrdPart *part, const NrdCheckpointPart
     NrdPending *entry = part->entry;
     if (known)
         part->expected = known->expected;
-    else if (entry->sequence < trust)
+    if (entry->sequence < (known ? 0 : trust) || d->options.nameless)
         part->expected = NRD_ENTRY_OFFSET_UNKNOWN;
     part->to = known ? known->to : part->partition;
     part->verify = part->expected != NRD_ENTRY_OFFSET_UNKNOWN;
     g_queue_push_tail_link(&d->all, &part->all_link);
-    push_part(d, nrd_lane_get(d, entry->topic, entry->id, part->to), part);
+    nrd_order_join(d, part, nrd_lane_get(d, entry->topic, entry->id, part->partition));
+    NrdLane *lane = nrd_lane_get(d, entry->topic, entry->id, part->to);
+    lane->may_verify = lane->may_verify || part->verify;
+    push_part(d, lane, part);
 }
 
 uint32_t nrd_dispatcher_replay(NrdDispatcher *d, NrdPending *entry, const NrdEntryView *view,
@@ -275,6 +287,7 @@ uint32_t nrd_dispatcher_replay(NrdDispatcher *d, NrdPending *entry, const NrdEnt
         n++;
     }
     entry->n_left = n;
+    d->pending_bytes += n > 0 ? entry->size : 0;
     pthread_mutex_unlock(&d->lock);
     nrd_counter_add(NRD_COUNTER_INGRESS_REPLAYED, n);
     return n;
@@ -286,6 +299,9 @@ NrdPending *nrd_part_finish(NrdDispatcher *d, NrdLane *lane, NrdPart *part)
     g_assert(lane->n_running > 0 && entry->n_left > 0);
     lane->n_running--;
     g_queue_unlink(&d->all, &part->all_link);
+    nrd_order_leave(d, part);
+    if (part->home != lane)
+        nrd_lane_put(d, part->home);
     nrd_wal_drop_live(d->options.wal, entry->segment, 1);
     g_free(part);
     if (d->checkpoint_at == 0)
@@ -293,6 +309,8 @@ NrdPending *nrd_part_finish(NrdDispatcher *d, NrdLane *lane, NrdPart *part)
     pthread_cond_broadcast(&d->change);
     if (--entry->n_left > 0)
         return NULL;
+    nrd_wal_drop_entry(d->options.wal, entry->segment, entry->pos, entry->size);
+    d->pending_bytes -= entry->size;
     if (entry->bytes)
         d->memory_bytes -= entry->size;
     return entry;
@@ -300,22 +318,33 @@ NrdPending *nrd_part_finish(NrdDispatcher *d, NrdLane *lane, NrdPart *part)
 
 /* ---- moving to a sibling ---- */
 
+void nrd_lane_insert(NrdLane *lane, NrdPart *part, GList **at)
+{
+    GList *l = *at ? *at : lane->parts.head;
+    while (l && ((const NrdPart *)l->data)->entry->sequence < part->entry->sequence)
+        l = l->next;
+    g_queue_insert_before_link(&lane->parts, l, &part->link);
+    *at = &part->link;
+}
+
 /* The checkpoint says where it is now before it is committed there. */
-static void move_part(NrdDispatcher *d, NrdPart *part, NrdLane *target, int64_t now_ms)
+static void move_part(NrdDispatcher *d, NrdPart *part, NrdLane *target, int64_t now_ms, GList **at)
 {
     part->expected = NRD_ENTRY_OFFSET_UNKNOWN; /* it is named before it is committed */
     target->exact = false;
     part->verify = false;
-    part->to = target->partition;
+    nrd_order_place(d, part, target->partition);
     part->note = d->notes;
     part->moved_ms = now_ms;
-    push_part(d, target, part);
+    nrd_lane_insert(target, part, at);
+    wake_idle(d, target);
     nrd_counter_add(NRD_COUNTER_INGRESS_REROUTED, part->n_records);
 }
 
 bool nrd_lane_move(NrdDispatcher *d, NrdLane *lane, uint32_t to, int64_t now_ms)
 {
     NrdLane *target = nrd_lane_get(d, lane->topic, lane->id, to);
+    GList *at = NULL;
     bool any = false;
     if (target != lane && target->n_failed == 0) {
         d->notes++;
@@ -329,7 +358,7 @@ bool nrd_lane_move(NrdDispatcher *d, NrdLane *lane, uint32_t to, int64_t now_ms)
             if (part->moved_ms > 0 && now_ms - part->moved_ms < MOVE_AGAIN_MS)
                 continue;
             g_queue_unlink(&lane->parts, &part->link);
-            move_part(d, part, target, now_ms);
+            move_part(d, part, target, now_ms, &at);
             any = true;
         }
         lane->exact = false;
@@ -435,6 +464,8 @@ static int take_names_back(NrdDispatcher *d, NrdLane *lane)
 
 int nrd_dispatcher_claim(NrdDispatcher *d, const char *id, uint32_t partition)
 {
+    if (d->options.nameless)
+        return 0;
     pthread_mutex_lock(&d->lock);
     NrdLane *lane = nrd_lane_get(d, NULL, id, partition);
     lane->n_claims++;
@@ -450,8 +481,10 @@ int nrd_dispatcher_claim(NrdDispatcher *d, const char *id, uint32_t partition)
 
 void nrd_dispatcher_unclaim(NrdDispatcher *d, const char *id, uint32_t partition)
 {
+    if (d->options.nameless) /* the claim may be older than the ingress */
+        return;
     pthread_mutex_lock(&d->lock);
-    NrdLane *lane = lane_find(d, id, partition);
+    NrdLane *lane = nrd_lane_find(d, id, partition);
     g_assert(lane && lane->n_claims > 0);
     lane->n_claims--;
     nrd_lane_put(d, lane);
@@ -475,27 +508,35 @@ bool nrd_dispatcher_holds(NrdDispatcher *d, const char *id)
     return holds;
 }
 
-uint64_t nrd_dispatcher_n_parts(NrdDispatcher *d)
+void nrd_dispatcher_load(NrdDispatcher *d, NrdDispatcherLoad *ret_load)
 {
     pthread_mutex_lock(&d->lock);
-    uint64_t n = d->all.length;
+    *ret_load = (NrdDispatcherLoad){ d->all.length, d->pending_bytes };
     pthread_mutex_unlock(&d->lock);
-    return n;
 }
 
-uint64_t nrd_dispatcher_n_parts_of(NrdDispatcher *d, const char *id)
+void nrd_dispatcher_load_of(NrdDispatcher *d, const char *id, NrdDispatcherLoad *ret_load)
 {
     GHashTableIter iter;
     gpointer key;
-    uint64_t n = 0;
+    *ret_load = (NrdDispatcherLoad){ 0 };
     pthread_mutex_lock(&d->lock);
     g_hash_table_iter_init(&iter, d->lanes);
     while (g_hash_table_iter_next(&iter, &key, NULL)) {
-        if (strcmp(((const NrdLane *)key)->id, id) == 0)
-            n += nrd_lane_n_parts(key);
+        const NrdLane *lane = key;
+        if (strcmp(lane->id, id) != 0)
+            continue;
+        ret_load->n_parts += lane->order.length;
+        ret_load->n_bytes += lane->order_bytes;
     }
     pthread_mutex_unlock(&d->lock);
-    return n;
+}
+
+uint64_t nrd_dispatcher_n_parts(NrdDispatcher *d)
+{
+    NrdDispatcherLoad load;
+    nrd_dispatcher_load(d, &load);
+    return load.n_parts;
 }
 
 uint64_t nrd_dispatcher_n_waiting(NrdDispatcher *d)

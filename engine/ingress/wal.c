@@ -21,6 +21,7 @@ static void wal_free(NrdWal *wal)
 {
     nrd_io_close(&wal->active_fd);
     nrd_wal_segment_unref(wal->active);
+    g_free(wal->proof);
     g_ptr_array_unref(wal->segments);
     pthread_cond_destroy(&wal->idle);
     pthread_mutex_destroy(&wal->lock);
@@ -33,6 +34,7 @@ int nrd_wal_open(const NrdWalOptions *options, NrdWalFoundFn found, void *found_
     wal->options = *options;
     wal->tail = &wal->head;
     wal->active_fd = -1;
+    wal->proof = g_malloc(NRD_WAL_PROOF_BYTES);
     wal->next_sequence = MAX(options->min_sequence, 1);
     wal->next_number = 1;
     wal->segments = g_ptr_array_new_with_free_func(unref_segment);
@@ -194,9 +196,24 @@ static void cut_back(NrdWal *wal, uint64_t sequence)
         abandon_active(wal, sequence, rc, "cutting back a failed write");
 }
 
+/* The sync, and the proof that it was one. A file system that is shut down in this very moment (a power cut of the disk
+ * beneath it, an administrator, an error of its own) may let a sync return success for what it threw away; it fails every
+ * read that begins afterwards. So a read that fails is as final as a failed sync. */
+static int sync_and_prove(NrdWal *wal, const Round *round, const char **ret_what)
+{
+    *ret_what = "fdatasync";
+    int rc = nrd_io->fdatasync(wal->active_fd);
+    nrd_counter_add(NRD_COUNTER_INGRESS_SYNCS, 1);
+    if (rc < 0)
+        return rc;
+    *ret_what = "reading back";
+    return nrd_wal_prove(wal, round->head, round->n_bytes);
+}
+
 /* *ret_sync_failed: the segment was abandoned, and another attempt goes to a new one. */
 static int try_round(NrdWal *wal, Round *round, bool *ret_sync_failed)
 {
+    const char *what = NULL;
     int rc = ensure_active(wal);
     if (rc < 0)
         return rc;
@@ -209,11 +226,10 @@ static int try_round(NrdWal *wal, Round *round, bool *ret_sync_failed)
     }
     /* A crash before this leaves a part of the round, or none: not acknowledged, replayed if whole. A crash after it
      * leaves all of it, acknowledged or not: replayed. */
-    rc = nrd_io->fdatasync(wal->active_fd);
-    nrd_counter_add(NRD_COUNTER_INGRESS_SYNCS, 1);
+    rc = sync_and_prove(wal, round, &what);
     if (rc < 0) {
         nrd_counter_add(NRD_COUNTER_INGRESS_SYNC_FAILED, 1);
-        abandon_active(wal, first, rc, "fdatasync");
+        abandon_active(wal, first, rc, what);
         *ret_sync_failed = true;
     }
     return rc;
@@ -349,65 +365,6 @@ int nrd_wal_read(NrdWal *wal, NrdWalSegment *segment, uint64_t pos, size_t size,
     return 0;
 }
 
-/* ---- what is done with ---- */
-
-void nrd_wal_drop_live(NrdWal *wal, NrdWalSegment *segment, uint32_t n)
-{
-    pthread_mutex_lock(&wal->lock);
-    g_assert(segment->n_live >= n);
-    segment->n_live -= n;
-    pthread_mutex_unlock(&wal->lock);
-}
-
-/* A crash before the folder is synced brings the file back: its parts are committed, and the checkpoint, which was
- * durable before, says so. */
-static int remove_file(NrdWal *wal, const NrdWalSegment *segment)
-{
-    if (!segment->damaged)
-        return nrd_io_unlink(wal->options.root_fd, segment->path);
-    g_autofree char *aside = g_strconcat(segment->path, ".damaged", NULL);
-    return nrd_io_rename(wal->options.root_fd, segment->path, aside, false);
-}
-
-/* The next one to remove, the oldest first; index is where to go on. Lock held. */
-static NrdWalSegment *removable_locked(NrdWal *wal, uint64_t min_durable, guint *index)
-{
-    for (; *index < wal->segments->len; (*index)++) {
-        NrdWalSegment *segment = wal->segments->pdata[*index];
-        bool covered = segment->end_sequence <= min_durable || (*index == 0 && wal->segments->len > 1);
-        if (!segment->active && segment->n_live == 0 && covered)
-            return nrd_wal_segment_ref(segment);
-    }
-    return NULL;
-}
-
-void nrd_wal_sweep(NrdWal *wal, uint64_t min_durable)
-{
-    guint index = 0;
-    for (;;) {
-        pthread_mutex_lock(&wal->lock);
-        NrdWalSegment *segment = removable_locked(wal, min_durable, &index);
-        pthread_mutex_unlock(&wal->lock);
-        if (!segment)
-            return;
-        int rc = remove_file(wal, segment);
-        pthread_mutex_lock(&wal->lock);
-        bool tell = rc < 0 && !wal->unlink_told;
-        wal->unlink_told = rc < 0;
-        if (rc == 0)
-            g_ptr_array_remove(wal->segments, segment);
-        pthread_mutex_unlock(&wal->lock);
-        if (rc < 0)
-            nrd_counter_add(NRD_COUNTER_INGRESS_UNLINK, 1);
-        if (tell)
-            nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "%s could not be removed: %s; tried again later", segment->path,
-                     g_strerror(-rc));
-        nrd_wal_segment_unref(segment);
-        if (rc < 0)
-            return;
-    }
-}
-
 /* Who wrote last may still be on the way out; who was to go on may never come, when no thread could be made. */
 void nrd_wal_settle(NrdWal *wal)
 {
@@ -448,7 +405,8 @@ uint64_t nrd_wal_size_bytes(NrdWal *wal)
     uint64_t size_bytes = 0;
     pthread_mutex_lock(&wal->lock);
     for (guint i = 0; i < wal->segments->len; i++)
-        size_bytes += ((NrdWalSegment *)wal->segments->pdata[i])->size_bytes;
+        size_bytes += ((NrdWalSegment *)wal->segments->pdata[i])->size_bytes -
+                      ((NrdWalSegment *)wal->segments->pdata[i])->freed_bytes;
     pthread_mutex_unlock(&wal->lock);
     return size_bytes;
 }

@@ -1,15 +1,15 @@
 /* The ingress WAL: an append-only log of entries for the whole process, with group commit.
  *
  * What is promised. An entry whose append was answered with 0 was written and synced by calls that reported no error, in
- * a segment whose name is durable; it is found again by every later open until its parts are committed, whatever else
+ * a segment whose name is durable, and was read back afterwards, byte for byte; it is found again by every later open until its parts are committed, whatever else
  * fails. An entry whose append was answered with an error is never found again once a later append succeeded, nor in
  * this process; a crash before that may bring it back (nobody was promised it).
  *
  * Failures. A failed write is cut off (truncated, and the cut synced) and the segment goes on. When that cut fails, or a
- * sync has failed, nothing more is ever written to or synced in that segment: the kernel forgets what a failed sync did
+ * sync or the reading back has failed, nothing more is ever written to or synced in that segment: the kernel forgets what a failed sync did
  * not write, so a later success would prove nothing. It ends, for us, where it was proven to end, and a new segment is
  * started. The new segment's name says `first`, the lowest sequence of the failed round: entries of earlier segments
- * from there on are void, whatever the disk kept of them. The entries of a round whose sync failed are written once more
+ * from there on are void, whatever the disk kept of them. The entries of a round whose sync or proof failed are written once more
  * to the new segment, under new sequences; if that fails too the error goes to the callers. Sequences only grow and are
  * never used twice; gaps mean nothing.
  *
@@ -85,8 +85,15 @@ void nrd_wal_write_on(NrdWal *wal);
 /* Reads an entry back and checks it: -EBADMSG, -EIO. The caller frees *ret_bytes (g_free). Blocks. */
 int nrd_wal_read(NrdWal *wal, NrdWalSegment *segment, uint64_t pos, size_t size, uint8_t **ret_bytes) NRD_MUST_CHECK;
 
-/* n parts of the segment are done with. */
+/* n parts of the segment are done with; and the whole entry, with the last of its parts. */
 void nrd_wal_drop_live(NrdWal *wal, NrdWalSegment *segment, uint32_t n);
+void nrd_wal_drop_entry(NrdWal *wal, NrdWalSegment *segment, uint64_t pos, uint64_t size_bytes);
+
+/* Gives the disk back what entries take that are done with, in segments that stay for others (the active one too): holes,
+ * which recovery passes over. Whether there was anything to give. The size of a segment that holds a little for a partition
+ * that is stuck is that little then. What needs no checkpoint: the parts are committed durably, and an entry that is gone
+ * is not replayed. Nothing on file systems without holes. Blocks. */
+bool nrd_wal_make_room(NrdWal *wal);
 
 /* Removes the files of sealed segments without live parts, when the durable checkpoint (min_durable) is above every
  * sequence in them, so that none is ever used again; the oldest also without that, if there is a later one to keep the
@@ -96,6 +103,7 @@ void nrd_wal_sweep(NrdWal *wal, uint64_t min_durable);
 
 /* One above every sequence that was used. */
 uint64_t nrd_wal_next_sequence(NrdWal *wal);
-uint64_t nrd_wal_size_bytes(NrdWal *wal); /* of all segments */
+uint64_t nrd_wal_litter_bytes(NrdWal *wal); /* what nrd_wal_make_room would give back */
+uint64_t nrd_wal_size_bytes(NrdWal *wal);   /* of all segments, without what was given back */
 
 #endif

@@ -2,6 +2,7 @@
  *
  *   found                                        done
  *   entries                                      handed on, unless a later segment's name makes them void
+ *   zeros up to an entry or the end               passed over: the room of entries that are done with was given back
  *   bytes that do not check out, entries behind  passed over, told, counted; a search for the next entry believes only a
  *                                                header with the mark of exactly that place
  *   bytes that do not check out at the end       the end: a crash in the middle of a round, or a round that failed
@@ -144,8 +145,15 @@ static size_t pass_over(const Walk *w, size_t pos)
     return find_header(w, pos + 1);
 }
 
+static bool all_zeros(const Walk *w, size_t pos, size_t end)
+{
+    return w->bytes[pos] == 0 && memcmp(w->bytes + pos, w->bytes + pos + 1, end - pos - 1) == 0;
+}
+
 static void tell_damage(Walk *w, size_t pos, size_t end)
 {
+    if (all_zeros(w, pos, end))
+        return;
     bool tail = end == w->size;
     nrd_counter_add(tail && w->last ? NRD_COUNTER_TORN_TAILS : NRD_COUNTER_INGRESS_DAMAGED, 1);
     if (tail && w->last) {
@@ -163,9 +171,13 @@ static void hand_on(Walk *w, size_t pos, const NrdEntryView *view)
 {
     NrdWal *wal = w->wal;
     wal->next_sequence = MAX(wal->next_sequence, view->head.sequence + 1);
-    if (view->head.sequence < w->void_from)
-        w->segment->n_live += w->found(w->found_data, w->segment, pos, view);
     w->segment->size_bytes = pos + view->head.size;
+    if (view->head.sequence >= w->void_from)
+        return;
+    uint32_t n_live = w->found(w->found_data, w->segment, pos, view);
+    w->segment->n_live += n_live;
+    if (n_live == 0)
+        nrd_wal_segment_note_done(w->segment, pos, view->head.size);
 }
 
 static void walk(Walk *w)

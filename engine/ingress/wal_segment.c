@@ -20,6 +20,7 @@ NrdWalSegment *nrd_wal_segment_new(uint64_t first, uint32_t number, uint64_t sal
     segment->first = segment->end_sequence = first;
     segment->number = number;
     segment->salt = salt;
+    segment->done = g_array_new(FALSE, FALSE, sizeof(NrdWalRange));
     segment->path = g_strconcat(NRD_WAL_DIR "/", name, NULL);
     return segment;
 }
@@ -34,6 +35,7 @@ void nrd_wal_segment_unref(NrdWalSegment *segment)
 {
     if (!segment || !g_atomic_int_dec_and_test(&segment->refs))
         return;
+    g_array_unref(segment->done);
     g_free(segment->path);
     g_free(segment);
 }
@@ -64,4 +66,23 @@ gint nrd_wal_segment_compare(gconstpointer a, gconstpointer b)
     if (left->first != right->first)
         return left->first < right->first ? -1 : 1;
     return left->number < right->number ? -1 : left->number > right->number;
+}
+
+/* Entries are mostly done with in their order: the search from the end is short. */
+void nrd_wal_segment_note_done(NrdWalSegment *segment, uint64_t pos, uint64_t size_bytes)
+{
+    GArray *done = segment->done;
+    NrdWalRange range = { pos, pos + size_bytes };
+    guint i = done->len;
+    while (i > 0 && g_array_index(done, NrdWalRange, i - 1).pos > pos)
+        i--;
+    segment->done_bytes += size_bytes;
+    if (i < done->len && g_array_index(done, NrdWalRange, i).pos == range.end) {
+        range.end = g_array_index(done, NrdWalRange, i).end;
+        g_array_remove_index(done, i);
+    }
+    if (i > 0 && g_array_index(done, NrdWalRange, i - 1).end == pos)
+        g_array_index(done, NrdWalRange, i - 1).end = range.end;
+    else
+        g_array_insert_val(done, i, range);
 }

@@ -6,7 +6,8 @@
  *   number   counts the segments made; of two with the same `first` the higher one is the later
  *   salt     random; part of every entry's mark (wal_entry.h)
  *
- * The file is a run of entries from position 0 on; there is no header, so there is none to be damaged. */
+ * The file is a run of entries from position 0 on; there is no header, so there is none to be damaged. Where entries were
+ * that are done with there may be zeros: their room was given back (nrd_wal_make_room). */
 #ifndef NRD_INGRESS_WAL_SEGMENT_H
 #define NRD_INGRESS_WAL_SEGMENT_H
 
@@ -30,7 +31,17 @@ typedef struct NrdWalSegment {
     uint64_t n_live;       /* parts in it that are not committed anywhere yet */
     bool active;           /* it may get more: never removed */
     bool damaged;          /* bytes in its middle did not check out */
+    GArray *done;          /* of NrdWalRange: entries without live parts; ascending, neighbours are one */
+    uint64_t done_bytes;   /* of them */
+    uint64_t freed_bytes;  /* ... that nrd_wal_make_room has seen */
 } NrdWalSegment;
+
+typedef struct NrdWalRange {
+    uint64_t pos, end;
+} NrdWalRange;
+
+/* The entry there has no live parts any more. The WAL's lock is held. */
+void nrd_wal_segment_note_done(NrdWalSegment *segment, uint64_t pos, uint64_t size_bytes);
 
 NrdWalSegment *nrd_wal_segment_new(uint64_t first, uint32_t number, uint64_t salt);
 NrdWalSegment *nrd_wal_segment_ref(NrdWalSegment *segment);

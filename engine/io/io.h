@@ -26,6 +26,7 @@ typedef struct NrdIo {
     int (*fdatasync)(int fd);
     int (*fsync)(int fd);
     int (*ftruncate)(int fd, int64_t size_bytes);
+    int (*punch)(int fd, int64_t pos, int64_t size_bytes); /* zeros there, and their blocks free; the size stays */
     int (*set_mtime)(int fd, int64_t unix_ms);
     int (*fstat)(int fd, struct stat *ret_st);
     int (*fstatat)(int dirfd, const char *name, struct stat *ret_st); /* does not follow a link */

@@ -86,6 +86,11 @@ static int real_ftruncate(int fd, int64_t size_bytes)
     return ftruncate(fd, size_bytes) < 0 ? -errno : 0;
 }
 
+static int real_punch(int fd, int64_t pos, int64_t size_bytes)
+{
+    return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, pos, size_bytes) < 0 ? -errno : 0;
+}
+
 static int real_set_mtime(int fd, int64_t unix_ms)
 {
     const struct timespec times[2] = {
@@ -189,6 +194,7 @@ const NrdIo nrd_io_real = {
     .fdatasync = real_fdatasync,
     .fsync = real_fsync,
     .ftruncate = real_ftruncate,
+    .punch = real_punch,
     .set_mtime = real_set_mtime,
     .fstat = real_fstat,
     .fstatat = real_fstatat,

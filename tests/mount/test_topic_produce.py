@@ -4,9 +4,12 @@ write-ahead log."""
 import errno
 import json
 import os
+import random
+import shutil
 import signal
 import struct
 import subprocess
+import threading
 import time
 
 import pytest
@@ -287,3 +290,88 @@ def test_read_only_mount_leaves_the_wal_alone(mounts):
     assert read_file(m.topic("t") + "/produce") == b""
     m.stop()
     assert sorted(os.listdir(m.data + "/ingress")) == before
+
+
+# ---- order around partitions that fail ----
+
+
+def strace_failing_syncs(m):
+    """Every thread's 25th fdatasync fails, and every 31st from there on."""
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed")
+    process = subprocess.Popen(["strace", "-f", "-qq", "-o", m.base + "/strace", "-e", "trace=fdatasync", "-e",
+                                "inject=fdatasync:error=EIO:when=25+31", "-p", str(m.process.pid)],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def attached():
+        if process.poll() is not None:
+            pytest.skip("strace cannot attach to a process on this machine")
+        for task in os.listdir(f"/proc/{m.process.pid}/task"):
+            with open(f"/proc/{m.process.pid}/task/{task}/status", encoding="utf-8") as file:
+                if "TracerPid:\t0\n" in file.read():
+                    return False
+        return True
+
+    wait_for(attached, "strace to attach")
+    return process
+
+
+def sync_in_the_end(fd):
+    for _ in range(500):
+        try:
+            os.fsync(fd)
+            return
+        except OSError:
+            time.sleep(0.01)
+    raise AssertionError("fsync never succeeded")
+
+
+def write_keyed(path, writer, count):
+    for n in range(count):
+        fd = os.open(path, os.O_WRONLY)
+        write_all(fd, json.dumps({"key": f"key{writer}", "payload": f"{writer}-{n}"}).encode() + b"\n")
+        sync_in_the_end(fd)
+        os.close(fd)
+
+
+def reopen_until(m, partitions, done):
+    while not done.wait(random.uniform(0.02, 0.3)):
+        for number in range(partitions):
+            try:
+                write_file(m.part("o", number) + "/ctl", b"reopen")
+            except OSError:
+                pass
+
+
+def out_of_order(records):
+    last, wrong = {}, []
+    for record in records:
+        writer, n = map(int, record.split(b"-"))
+        if n <= last.get(writer, -1):
+            wrong.append(record)
+        last[writer] = max(n, last.get(writer, -1))
+    return wrong
+
+
+@pytest.mark.limit(120)
+def test_keys_keep_their_order_around_failing_partitions(m):
+    """Partitions are poisoned, records go elsewhere, partitions get well: in each the records of a key stand in order."""
+    m.make("o", partitions=3)
+    strace, done = strace_failing_syncs(m), threading.Event()
+    writers = [threading.Thread(target=write_keyed, args=(m.topic("o") + "/produce.jsonl", n, 150)) for n in range(4)]
+    healer = threading.Thread(target=reopen_until, args=(m, 3, done))
+    try:
+        for thread in writers + [healer]:
+            thread.start()
+        for thread in writers:
+            thread.join()
+        arrive(m, 600, "o", 3, limit_s=40)
+    finally:
+        done.set()
+        healer.join()
+        strace.send_signal(signal.SIGTERM)
+        strace.wait(20)
+    assert b"INJECTED" in read_file(m.base + "/strace")
+    parts = part_records(m, "o", 3)
+    assert sum(map(len, parts)) == 600
+    assert [out_of_order(part) for part in parts] == [[], [], []]

@@ -5,6 +5,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
 #include "engine/engine_private.h"
+#include "engine/ingress/ingress.h"
 #include "engine/io/io.h"
 
 #include <errno.h>
@@ -496,6 +497,33 @@ static void test_unreadable_wal(Fixture *f, gconstpointer data)
     assert_logs(f->topic, "direct\n");
 }
 
+/* What kept it from being read is gone: the next who asks gets it, beside somebody who produces directly since before. */
+static void test_readable_again(Fixture *f, gconstpointer data)
+{
+    NrdTopicProducer *producer = NULL;
+    NrdProducer *direct = NULL;
+    g_autofree char *path =
+        g_build_filename(f->path, "ingress", "00000000000000000001.00000001.0123456789abcdef.wal", NULL);
+    fixture_stop(f);
+    g_assert_cmpint(g_mkdir(path, 0700), ==, 0);
+    fixture_start(f);
+    g_assert_cmpint(nrd_topic_producer_open(f->topic, false, &producer), ==, -EIO);
+    g_assert_cmpint(nrd_producer_open(f->partition, false, &direct), ==, 0);
+    g_assert_cmpint(g_rmdir(path), ==, 0);
+    for (int i = 0; nrd_topic_producer_open(f->topic, false, &producer) < 0 && i < 15000; i++)
+        g_usleep(1000);
+    g_assert_nonnull(producer);
+    nrd_topic_producer_add(producer, NULL, 0, "late", 4);
+    g_assert_cmpint(close_topic(producer), ==, 0);
+    nrd_producer_close(direct, NULL, NULL);
+    while (nrd_ingress_holds(f->topic->engine->ingress, f->topic->id))
+        g_usleep(1000);
+    assert_logs(f->topic, "late\n");
+    fixture_stop(f);
+    fixture_start(f);
+    assert_logs(f->topic, "late\n");
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -520,5 +548,6 @@ int main(int argc, char **argv)
     ADD("committed-before-the-crash", test_committed_before_the_crash);
     ADD("read-only", test_read_only);
     ADD("unreadable-wal", test_unreadable_wal);
+    ADD("readable-again", test_readable_again);
     return g_test_run();
 }

@@ -128,9 +128,36 @@ static ssize_t faulty_pwritev(int fd, const struct iovec *iov, int n_iov, int64_
     return error_of();
 }
 
+/* What was written since the last true sync is gone, as on a file system that was shut down meanwhile. */
+static int lie(int fd)
+{
+    struct stat st;
+    gint64 size_bytes = 0;
+    if (nrd_io_real.fstat(fd, &st) < 0)
+        return -EIO;
+    pthread_mutex_lock(&durable_lock);
+    size_bytes = durable_of(st.st_ino)->size_bytes;
+    pthread_mutex_unlock(&durable_lock);
+    return nrd_io_real.ftruncate(fd, size_bytes);
+}
+
 static int faulty_fdatasync(int fd)
 {
+    if (fires(FAULT_LIE))
+        return lie(fd);
     return fires(FAULT_FDATASYNC) ? error_of() : note_sync(fd, nrd_io_real.fdatasync(fd));
+}
+
+atomic_llong fault_free_bytes = -1;
+
+static int faulty_fstatvfs(int fd, struct statvfs *ret_st)
+{
+    int rc = nrd_io_real.fstatvfs(fd, ret_st);
+    if (rc == 0 && atomic_load(&fault_free_bytes) >= 0) {
+        ret_st->f_frsize = 1;
+        ret_st->f_bavail = (fsblkcnt_t)atomic_load(&fault_free_bytes);
+    }
+    return rc;
 }
 
 static int faulty_fsync(int fd)
@@ -166,6 +193,7 @@ void fault_set(FaultCall call, int nth, int error, bool stays)
 void fault_clear(void)
 {
     atomic_store(&fault_call, FAULT_NONE);
+    atomic_store(&fault_free_bytes, -1);
     atomic_store(&fault_also, FAULT_NONE);
 }
 
@@ -187,6 +215,7 @@ void fixture_set_up(Fixture *f)
     faulty.pwritev = faulty_pwritev;
     faulty.fdatasync = faulty_fdatasync;
     faulty.fsync = faulty_fsync;
+    faulty.fstatvfs = faulty_fstatvfs;
     faulty.ftruncate = faulty_ftruncate;
     faulty.unlink = faulty_unlink;
     faulty.rename = faulty_rename;

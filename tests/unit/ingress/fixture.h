@@ -31,6 +31,7 @@ typedef enum FaultCall {
     FAULT_FTRUNCATE,
     FAULT_UNLINK,
     FAULT_RENAME,
+    FAULT_LIE, /* an fdatasync that returns success and throws away what it should have written */
     FAULT_N
 } FaultCall;
 
@@ -39,6 +40,9 @@ typedef enum FaultCall {
 extern atomic_int fault_fired, fault_calls[FAULT_N], fault_also;
 void fault_set(FaultCall call, int nth, int error, bool stays);
 void fault_clear(void);
+
+/* What fstatvfs says is free, in bytes; -1: what it is. */
+extern atomic_llong fault_free_bytes;
 
 /* The files of ingress/, sorted. */
 GPtrArray *fixture_names(Fixture *f);

@@ -104,6 +104,10 @@ static void test_store_and_load(void)
         fault_clear();
         assert_loaded(&f, 12);
     }
+    /* a sync that cannot be proven is no success; what the file is then, the next open finds out */
+    fault_set(FAULT_PREAD, 1, -EIO, true);
+    g_assert_cmpint(nrd_checkpoint_store(f.root_fd, &c), ==, -EIO);
+    fault_clear();
     g_assert_cmpint(nrd_checkpoint_store(f.root_fd, &c), ==, 0);
     assert_loaded(&f, 16);
     g_autofree char *path = fixture_file(&f, "checkpoint");

@@ -19,17 +19,19 @@ typedef struct Store {
     GPtrArray *records[N_PARTITIONS]; /* of char* */
     int fail[N_PARTITIONS];           /* passes that will fail; -1: all */
     bool poisoned[N_PARTITIONS];
-    bool gone, away, cold;
+    bool gone, away, cold, full;
     bool warmed[N_PARTITIONS];
     int slow_us;
     atomic_bool hangs; /* commits of incarnation ID_A do not return */
     unsigned n_commits;
+    GPtrArray *log; /* of char*: the records of all partitions as they were committed */
 } Store;
 
 static void store_init(Store *s)
 {
     *s = (Store){ 0 };
     pthread_mutex_init(&s->lock, NULL);
+    s->log = g_ptr_array_new_with_free_func(g_free);
     for (int i = 0; i < N_PARTITIONS; i++)
         s->records[i] = g_ptr_array_new_with_free_func(g_free);
 }
@@ -38,6 +40,7 @@ static void store_clear(Store *s)
 {
     for (int i = 0; i < N_PARTITIONS; i++)
         g_ptr_array_unref(s->records[i]);
+    g_ptr_array_unref(s->log);
     pthread_mutex_destroy(&s->lock);
 }
 
@@ -52,6 +55,8 @@ static NrdIngressResult may_commit(Store *s, uint32_t partition)
         return NRD_INGRESS_GONE;
     if (s->away)
         return NRD_INGRESS_AWAY;
+    if (s->full)
+        return NRD_INGRESS_NO_ROOM;
     if (s->poisoned[partition])
         return NRD_INGRESS_POISONED;
     if (s->fail[partition] != 0) {
@@ -76,8 +81,10 @@ static NrdIngressResult commit(void *user_data, const NrdIngressTarget *target, 
     for (size_t i = 0; result == NRD_INGRESS_DONE && i < n_slices; i++) {
         NrdIngressSlice slice = slices[i];
         NrdEntryRecord record;
-        while (nrd_entry_next_record(&slice.records, &slice.size, &record))
+        while (nrd_entry_next_record(&slice.records, &slice.size, &record)) {
             g_ptr_array_add(s->records[target->partition], record_text(&record));
+            g_ptr_array_add(s->log, record_text(&record));
+        }
     }
     s->n_commits++;
     pthread_mutex_unlock(&s->lock);
@@ -399,6 +406,287 @@ static void test_goes_to_a_sibling(void)
     store_clear(&s);
     fixture_tear_down(&f);
 }
+
+/* ---- opened late ---- */
+
+static NrdIngress *open_nameless(Fixture *f, Store *s)
+{
+    NrdIngress *ingress = NULL;
+    NrdIngressOptions options = { .root_fd = f->root_fd,
+                                  .ops = { commit, warm, present, sibling, next_offset, s },
+                                  .nameless = true };
+    g_assert_cmpint(nrd_ingress_open(&options, &ingress), ==, 0);
+    return ingress;
+}
+
+/* Somebody has put the same bytes where an entry names its own: they are not taken for it, now or by the next start. */
+static void test_opened_late(void)
+{
+    for (int crash = 0; crash < 2; crash++) {
+        Fixture f, after;
+        Store s;
+        fixture_set_up(&f);
+        store_init(&s);
+        s.away = true;
+        NrdIngress *ingress = start(&f, &s);
+        g_assert_cmpint(put(ingress, 1, "a"), ==, 0);
+        nrd_ingress_close(ingress, 10);
+        g_ptr_array_add(s.records[1], g_strdup("a"));
+        ingress = open_nameless(&f, &s);
+        fixture_make(&after);
+        fixture_copy(&f, &after); /* as a crash would leave it before anything is dispatched */
+        if (crash) {
+            nrd_ingress_close(ingress, 0);
+            s.away = false;
+            ingress = start(&after, &s);
+        } else {
+            s.away = false;
+            nrd_ingress_start(ingress);
+        }
+        g_assert_cmpint(nrd_ingress_claim(ingress, ID_A, 1), ==, 0); /* a claim of no consequence */
+        nrd_ingress_unclaim(ingress, ID_A, 1);
+        wait_until_dispatched(ingress);
+        assert_store(&s, 1, "a a");
+        nrd_ingress_close(ingress, 1000);
+        fixture_remove(&after);
+        store_clear(&s);
+        fixture_tear_down(&f);
+    }
+}
+
+/* ---- full disks ---- */
+
+static void wait_for_failures(uint64_t n)
+{
+    uint64_t wanted = nrd_counter_get(NRD_COUNTER_INGRESS_COMMIT) + n;
+    for (int i = 0; nrd_counter_get(NRD_COUNTER_INGRESS_COMMIT) < wanted && i < WAIT_MS; i++)
+        g_usleep(1000);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_INGRESS_COMMIT), >=, wanted);
+}
+
+/* What is acknowledged waits where it is, however often it fails, since a sibling has no more room; then it goes on. */
+static void test_full_disk_moves_nothing(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    s.full = true;
+    NrdIngress *ingress = start(&f, &s);
+    uint64_t rerouted = nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED);
+    for (int i = 0; i < 5; i++) {
+        g_autofree char *payload = g_strdup_printf("%d", i);
+        g_assert_cmpint(put(ingress, 1, payload), ==, 0);
+    }
+    wait_for_failures(5);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED), ==, rerouted);
+    s.full = false;
+    wait_until_dispatched(ingress);
+    assert_store(&s, 1, "0 1 2 3 4");
+    g_assert_cmpuint(s.n_commits, >, 5); /* the first ones go alone: all at once may not fit */
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+/* Refused before the records that wait have no room any more. */
+static void test_append_leaves_room(void)
+{
+    Fixture f;
+    Store s;
+    g_autofree char *payload = g_strnfill(100000, 'x');
+    fixture_set_up(&f);
+    store_init(&s);
+    s.away = true;
+    NrdIngress *ingress = start(&f, &s);
+    atomic_store(&fault_free_bytes, (1 << 20) + 3 * 100000);
+    g_assert_cmpint(put(ingress, 1, payload), ==, 0);
+    g_assert_cmpint(put(ingress, 1, payload), ==, -ENOSPC); /* 100000 wait, and this would be there twice */
+    g_assert_cmpint(put(ingress, 1, "small"), ==, 0);
+    atomic_store(&fault_free_bytes, 1 << 20);
+    g_assert_cmpint(put(ingress, 1, "small"), ==, -ENOSPC);
+    s.away = false;
+    nrd_ingress_kick(ingress);
+    wait_until_dispatched(ingress);
+    g_assert_cmpint(put(ingress, 1, "small"), ==, -ENOSPC);
+    atomic_store(&fault_free_bytes, -1);
+    g_assert_cmpint(put(ingress, 1, "last"), ==, 0);
+    wait_until_dispatched(ingress);
+    g_assert_cmpuint(s.records[1]->len, ==, 3);
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+/* Bytes are bounded as parts are, and one topic has a quarter. */
+static void test_bytes_are_bounded(void)
+{
+    Fixture f;
+    Store s;
+    NrdIngress *ingress = NULL;
+    g_autofree char *payload = g_strnfill(10000, 'x');
+    fixture_set_up(&f);
+    store_init(&s);
+    s.away = true;
+    NrdIngressOptions options = { .root_fd = f.root_fd,
+                                  .ops = { commit, warm, present, sibling, next_offset, &s },
+                                  .max_bytes = 100000 };
+    g_assert_cmpint(nrd_ingress_open(&options, &ingress), ==, 0);
+    nrd_ingress_start(ingress);
+    for (int i = 0; i < 3; i++)
+        g_assert_cmpint(put(ingress, 1, payload), ==, 0);
+    g_assert_cmpint(put(ingress, 1, payload), ==, -EAGAIN);
+    NrdEntryDraft *draft = nrd_entry_draft_new();
+    nrd_entry_draft_add(draft, 1, NULL, 0, payload, 10000);
+    g_assert_cmpint(put_draft_of(ingress, draft, ID_B, NULL), ==, 0);
+    nrd_ingress_close(ingress, 10);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+/* ---- order around failures ---- */
+
+static void wait_for_record(Store *s, uint32_t partition, const char *record)
+{
+    bool there = false;
+    for (int i = 0; !there && i < WAIT_MS; i++) {
+        g_usleep(1000);
+        pthread_mutex_lock(&s->lock);
+        const GPtrArray *records = s->records[partition];
+        there = records->len > 0 && strcmp(records->pdata[records->len - 1], record) == 0;
+        pthread_mutex_unlock(&s->lock);
+    }
+    g_assert_true(there);
+}
+
+static int at_in_log(Store *s, const char *record)
+{
+    for (guint i = 0; i < s->log->len; i++) {
+        if (strcmp(s->log->pdata[i], record) == 0)
+            return (int)i;
+    }
+    g_assert_not_reached();
+}
+
+/* Sent to a sibling that fails then: what is behind it does not pass when its partition is well again. */
+static void test_nothing_overtakes_what_was_moved(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    s.poisoned[1] = true;
+    s.fail[2] = -1;
+    NrdIngress *ingress = start(&f, &s);
+    uint64_t rerouted = nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED);
+    g_assert_cmpint(put(ingress, 1, "first"), ==, 0);
+    for (int i = 0; nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED) == rerouted && i < WAIT_MS; i++)
+        g_usleep(1000);
+    s.poisoned[1] = false;
+    g_assert_cmpint(put(ingress, 1, "second"), ==, 0);
+    g_assert_cmpint(put(ingress, 1, "third"), ==, 0);
+    g_assert_cmpint(put(ingress, 3, "other"), ==, 0);
+    wait_for_record(&s, 3, "other");
+    g_usleep(20000); /* time to do it wrongly */
+    assert_store(&s, 1, "");
+    /* what is in the failing sibling's lane for others is not held up by it */
+    s.fail[2] = 0;
+    nrd_ingress_kick(ingress);
+    wait_until_dispatched(ingress);
+    g_assert_cmpint(at_in_log(&s, "first"), <, at_in_log(&s, "second"));
+    assert_store(&s, 2, "first");
+    assert_store(&s, 1, "second third");
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+/* The same over a restart: the checkpoint says that the first is with the sibling, the others are with their partition. */
+static void test_order_over_a_restart(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    s.poisoned[1] = true;
+    s.fail[2] = -1;
+    NrdIngress *ingress = start(&f, &s);
+    uint64_t rerouted = nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED);
+    g_assert_cmpint(put(ingress, 1, "first"), ==, 0);
+    for (int i = 0; nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED) == rerouted && i < WAIT_MS; i++)
+        g_usleep(1000);
+    s.poisoned[1] = false;
+    g_assert_cmpint(put(ingress, 1, "second"), ==, 0);
+    nrd_ingress_close(ingress, 50);
+    ingress = start(&f, &s);
+    g_assert_cmpint(put(ingress, 1, "third"), ==, 0);
+    g_assert_cmpint(put(ingress, 3, "other"), ==, 0);
+    wait_for_record(&s, 3, "other");
+    g_usleep(20000);
+    assert_store(&s, 1, "");
+    s.fail[2] = 0;
+    nrd_ingress_kick(ingress);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 2, "first");
+    assert_store(&s, 1, "second third");
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+static void check_order(Store *s, const char *home, int n)
+{
+    int last = -1;
+    for (int i = 0; i < n; i++) {
+        g_autofree char *record = g_strdup_printf("%s-%d", home, i);
+        int at = at_in_log(s, record);
+        g_assert_cmpint(at, >, last);
+        last = at;
+    }
+}
+
+/* Partitions fail, are poisoned and get well at random, and the process is started again now and then: what names one
+ * partition is committed in its order, wherever. */
+static void test_order_at_random(void)
+{
+    for (unsigned seed = 0; seed < 6; seed++) {
+        Fixture f;
+        Store s;
+        int n[2] = { 0, 0 };
+        g_autoptr(GRand) rand = g_rand_new_with_seed(seed);
+        fixture_set_up(&f);
+        store_init(&s);
+        NrdIngress *ingress = start_with(&f, &s, 0, 2000);
+        for (int i = 0; i < 200; i++) {
+            uint32_t home = (uint32_t)g_rand_int_range(rand, 0, 2);
+            int sick = g_rand_int_range(rand, 0, N_PARTITIONS);
+            g_autofree char *payload = g_strdup_printf("%c-%d", home ? 'b' : 'a', n[home]++);
+            g_assert_cmpint(put(ingress, home, payload), ==, 0);
+            s.poisoned[sick] = g_rand_int_range(rand, 0, 3) == 0;
+            s.fail[sick] = g_rand_int_range(rand, 0, 3) == 0 ? 3 : 0;
+            if (g_rand_int_range(rand, 0, 10) == 0)
+                nrd_ingress_kick(ingress);
+            if (g_rand_int_range(rand, 0, 50) == 0) {
+                nrd_ingress_close(ingress, 5);
+                ingress = start_with(&f, &s, 0, 2000);
+            }
+        }
+        for (int i = 0; i < N_PARTITIONS; i++) {
+            s.poisoned[i] = false;
+            s.fail[i] = 0;
+        }
+        nrd_ingress_kick(ingress);
+        wait_until_dispatched(ingress);
+        g_assert_cmpuint(s.log->len, ==, 200);
+        check_order(&s, "a", n[0]);
+        check_order(&s, "b", n[1]);
+        nrd_ingress_close(ingress, 1000);
+        store_clear(&s);
+        fixture_tear_down(&f);
+    }
+}
+
+/* ---- */
 
 /* Nowhere to go: kept, over a restart too, until it is well again. */
 static void test_nowhere_to_go(void)
@@ -823,6 +1111,13 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     nrd_diag_set_level(NRD_LEVEL_ERROR);
+    g_test_add_func("/ingress/dispatch/opened-late", test_opened_late);
+    g_test_add_func("/ingress/dispatch/full-disk-moves-nothing", test_full_disk_moves_nothing);
+    g_test_add_func("/ingress/dispatch/append-leaves-room", test_append_leaves_room);
+    g_test_add_func("/ingress/dispatch/bytes-are-bounded", test_bytes_are_bounded);
+    g_test_add_func("/ingress/dispatch/nothing-overtakes-what-was-moved", test_nothing_overtakes_what_was_moved);
+    g_test_add_func("/ingress/dispatch/order-over-a-restart", test_order_over_a_restart);
+    g_test_add_func("/ingress/dispatch/order-at-random", test_order_at_random);
     g_test_add_func("/ingress/dispatch/dispatched", test_dispatched);
     g_test_add_func("/ingress/dispatch/closed-during-an-append", test_closed_during_an_append);
     g_test_add_func("/ingress/dispatch/batches", test_batches);

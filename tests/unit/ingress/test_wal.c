@@ -1,6 +1,7 @@
 /* The WAL on real files: what was acknowledged is found again, what was not is not, whatever fails. */
 #include "fixture.h"
 
+#include "engine/base/diag.h"
 #include "engine/io/io.h"
 
 #include <errno.h>
@@ -450,6 +451,73 @@ static void test_sync_keeps_failing(void)
     fixture_tear_down(&f);
 }
 
+/* A sync that lied, or whose truth cannot be read back, is a failed one: written once more elsewhere, and counted once. */
+static void test_proof_fails_once(void)
+{
+    static const FaultCall calls[] = { FAULT_LIE, FAULT_PREAD };
+    for (size_t i = 0; i < G_N_ELEMENTS(calls); i++) {
+        Fixture f;
+        Found found;
+        fixture_set_up(&f);
+        NrdWal *wal = open_wal(&f, 1 << 20, &found);
+        assert_found(&found, "");
+        g_assert_cmpint(put(wal, "one"), ==, 0);
+        fault_set(calls[i], 1, -EIO, false);
+        g_assert_cmpint(put(wal, "two"), ==, 0);
+        g_assert_cmpint(atomic_load(&fault_fired), ==, 1);
+        fault_clear();
+        g_assert_cmpuint(fixture_count(&f, ".wal"), ==, 2);
+        g_assert_cmpint(put(wal, "six"), ==, 0);
+        nrd_wal_close(wal, 0);
+        assert_next_open(&f, "one\ntwo\nsix\n");
+        fixture_tear_down(&f);
+    }
+}
+
+/* Nothing is acknowledged, however often it is tried. */
+static void test_proof_keeps_failing(void)
+{
+    static const FaultCall calls[] = { FAULT_LIE, FAULT_PREAD };
+    for (size_t i = 0; i < G_N_ELEMENTS(calls); i++) {
+        Fixture f;
+        Found found;
+        fixture_set_up(&f);
+        NrdWal *wal = open_wal(&f, 1 << 20, &found);
+        assert_found(&found, "");
+        g_assert_cmpint(put(wal, "one"), ==, 0);
+        fault_set(calls[i], 1, -EIO, true);
+        for (int n = 0; n < 3; n++)
+            g_assert_cmpint(put(wal, "two"), ==, -EIO);
+        g_assert_cmpint(atomic_load(&fault_fired), ==, 6);
+        fault_clear();
+        g_assert_cmpint(put(wal, "two"), ==, 0);
+        nrd_wal_close(wal, 0);
+        assert_next_open(&f, "one\ntwo\n");
+        fixture_tear_down(&f);
+    }
+}
+
+/* Rounds that are longer than what is read back at once. */
+static void test_proof_of_a_long_entry(void)
+{
+    Fixture f;
+    Found found;
+    g_autofree char *payload = g_strnfill(700 * 1024, 'x');
+    g_autofree char *wanted = g_strconcat(payload, "\nsmall\n", NULL);
+    fixture_set_up(&f);
+    NrdWal *wal = open_wal(&f, 16 << 20, &found);
+    assert_found(&found, "");
+    fault_set(FAULT_PREAD, 3, -EIO, false);
+    g_assert_cmpint(put(wal, payload), ==, 0);
+    g_assert_cmpint(atomic_load(&fault_fired), ==, 1);
+    g_assert_cmpuint(fixture_count(&f, ".wal"), ==, 2);
+    fault_clear();
+    g_assert_cmpint(put(wal, "small"), ==, 0);
+    nrd_wal_close(wal, 0);
+    assert_next_open(&f, wanted);
+    fixture_tear_down(&f);
+}
+
 static void test_new_segment_fails(void)
 {
     static const FaultCall calls[] = { FAULT_OPEN, FAULT_FSYNC };
@@ -470,6 +538,92 @@ static void test_new_segment_fails(void)
     }
 }
 
+/* ---- room that is given back ---- */
+
+/* Takes the entries over that begin with 'k' and leaves the others. */
+static uint32_t keep_some(void *user_data, NrdWalSegment *segment, uint64_t pos, const NrdEntryView *view)
+{
+    NrdEntryPart part;
+    nrd_entry_part(view, 0, &part);
+    uint32_t n = note(user_data, segment, pos, view);
+    return part.records[8] == 'k' ? n : 0;
+}
+
+static off_t blocks_of(Fixture *f)
+{
+    g_autoptr(GPtrArray) names = fixture_names(f);
+    g_autofree char *path = fixture_file(f, names->pdata[0]);
+    struct stat st;
+    g_assert_cmpint(stat(path, &st), ==, 0);
+    return st.st_blocks;
+}
+
+static void put_filled(NrdWal *wal, char first)
+{
+    char payload[20001];
+    memset(payload, first, sizeof payload - 1);
+    payload[sizeof payload - 1] = '\0';
+    g_assert_cmpint(put(wal, payload), ==, 0);
+}
+
+/* Around what is kept everything becomes a hole, at the start, in the middle and at the end; the next open finds what is
+ * kept, calls nothing damaged, and sets nothing aside. */
+static void test_room_is_given_back(void)
+{
+    Fixture f;
+    Found found;
+    NrdWal *wal = NULL;
+    fixture_set_up(&f);
+    wal = open_wal(&f, 1 << 20, &found);
+    assert_found(&found, "");
+    for (const char *c = "aakbbkc"; *c; c++)
+        put_filled(wal, *c);
+    nrd_wal_close(wal, 0);
+    off_t before = blocks_of(&f);
+    NrdWalOptions options = { .root_fd = f.root_fd, .segment_bytes = 1 << 20, .min_sequence = 1 };
+    found.text = g_string_new(NULL);
+    g_assert_cmpint(nrd_wal_open(&options, keep_some, &found, &wal), ==, 0);
+    g_string_free(found.text, TRUE);
+    uint64_t size_bytes = nrd_wal_size_bytes(wal);
+    g_assert_cmpuint(nrd_wal_litter_bytes(wal), >, 5 * 20000);
+    g_assert_true(nrd_wal_make_room(wal));
+    g_assert_false(nrd_wal_make_room(wal)); /* nothing new */
+    g_assert_cmpuint(nrd_wal_litter_bytes(wal), ==, 0);
+    g_assert_cmpuint(nrd_wal_size_bytes(wal), <, size_bytes - 5 * 20000);
+    g_assert_cmpint(blocks_of(&f), <, before - 5 * 16000 / 512);
+    nrd_wal_close(wal, 0);
+    uint64_t damaged = nrd_counter_get(NRD_COUNTER_INGRESS_DAMAGED), torn = nrd_counter_get(NRD_COUNTER_TORN_TAILS);
+    found.text = g_string_new(NULL);
+    found.n = 0;
+    g_assert_cmpint(nrd_wal_open(&options, note, &found, &wal), ==, 0);
+    g_assert_cmpuint(found.n, ==, 2);
+    g_assert_true(found.text->str[0] == 'k' && found.text->str[20001] == 'k');
+    g_string_free(found.text, TRUE);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_INGRESS_DAMAGED), ==, damaged);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_TORN_TAILS), ==, torn);
+    nrd_wal_close(wal, UINT64_MAX);
+    fixture_tear_down(&f);
+}
+
+static void test_ranges_done_in_any_order(void)
+{
+    static const guint orders[][5] = { { 0, 1, 2, 3, 4 }, { 4, 3, 2, 1, 0 }, { 2, 0, 4, 1, 3 }, { 0, 2, 4, 3, 1 } };
+    for (size_t n = 0; n < G_N_ELEMENTS(orders); n++) {
+        NrdWalSegment *segment = nrd_wal_segment_new(1, 1, 1);
+        for (guint i = 0; i < 5; i++) {
+            nrd_wal_segment_note_done(segment, orders[n][i] * 10, 10);
+            for (guint k = 1; k < segment->done->len; k++)
+                g_assert_cmpuint(g_array_index(segment->done, NrdWalRange, k - 1).end, <,
+                                 g_array_index(segment->done, NrdWalRange, k).pos);
+        }
+        g_assert_cmpuint(segment->done->len, ==, 1);
+        g_assert_cmpuint(g_array_index(segment->done, NrdWalRange, 0).pos, ==, 0);
+        g_assert_cmpuint(g_array_index(segment->done, NrdWalRange, 0).end, ==, 50);
+        g_assert_cmpuint(segment->done_bytes, ==, 50);
+        nrd_wal_segment_unref(segment);
+    }
+}
+
 /* ---- crashes ---- */
 
 /* Appends with faults at random; whatever the moment of a copy, what was acknowledged is in it, once, in order, and what
@@ -485,12 +639,12 @@ static void test_random_faults_and_crashes(void)
         NrdWal *wal = open_wal(&f, 300, &found);
         assert_found(&found, "");
         for (int i = 0; i < 30; i++) {
-            static const FaultCall calls[] = { FAULT_PWRITEV, FAULT_FDATASYNC, FAULT_FSYNC, FAULT_OPEN,
-                                               FAULT_FTRUNCATE };
+            static const FaultCall calls[] = { FAULT_PWRITEV,   FAULT_FDATASYNC, FAULT_FSYNC, FAULT_OPEN,
+                                               FAULT_FTRUNCATE, FAULT_PREAD,     FAULT_LIE };
             g_autofree char *payload = g_strdup_printf("%d", i);
             bool faulty = g_rand_int_range(rand, 0, 3) == 0;
             if (faulty)
-                fault_set(calls[g_rand_int_range(rand, 0, 5)], g_rand_int_range(rand, 1, 3), -EIO,
+                fault_set(calls[g_rand_int_range(rand, 0, G_N_ELEMENTS(calls))], g_rand_int_range(rand, 1, 3), -EIO,
                           g_rand_boolean(rand));
             if (faulty && g_rand_int_range(rand, 0, 4) == 0)
                 atomic_store(&fault_also, FAULT_FDATASYNC);
@@ -557,6 +711,11 @@ int main(int argc, char **argv)
     g_test_add_func("/ingress/wal/sync-fails-once", test_sync_fails_once);
     g_test_add_func("/ingress/wal/first-sync-fails", test_first_sync_fails);
     g_test_add_func("/ingress/wal/sync-keeps-failing", test_sync_keeps_failing);
+    g_test_add_func("/ingress/wal/proof-fails-once", test_proof_fails_once);
+    g_test_add_func("/ingress/wal/proof-keeps-failing", test_proof_keeps_failing);
+    g_test_add_func("/ingress/wal/proof-of-a-long-entry", test_proof_of_a_long_entry);
+    g_test_add_func("/ingress/wal/room-is-given-back", test_room_is_given_back);
+    g_test_add_func("/ingress/wal/ranges-done-in-any-order", test_ranges_done_in_any_order);
     g_test_add_func("/ingress/wal/new-segment-fails", test_new_segment_fails);
     g_test_add_func("/ingress/wal/random-faults-and-crashes", test_random_faults_and_crashes);
     return g_test_run();
