@@ -387,6 +387,14 @@ static void assert_becomes(Topic *topic, uint32_t partition, const char *expecte
     g_assert_cmpstr(text, ==, expected);
 }
 
+static uint64_t hwm_of(Topic *topic, uint32_t partition)
+{
+    pthread_mutex_lock(&world);
+    uint64_t hwm = topic->parts[partition].hwm;
+    pthread_mutex_unlock(&world);
+    return hwm;
+}
+
 static void wait_hwm(Topic *topic, uint32_t partition, uint64_t hwm)
 {
     struct timespec until;
@@ -539,13 +547,11 @@ static void test_moves_beside_a_commit(Fixture *f, gconstpointer data)
 {
     (void)data;
     f->child->n_parts = 2;
-    f->child->parts[0].poisoned = true;
-    add_link(f, f->child, 0, 0);
-    wait_cursor(f, f->child, 0, 0);
-    f->child->parts[0].poisoned = false;
     f->child->parts[0].fail_commits = -1;
-    put(f, 0, "0", "a");
-    put(f, 0, "1", "b");
+    add_link(f, f->child, 0, 0);
+    put_rec(f, 0, "0", "a", 1);
+    put_rec(f, 0, "1", "b", 1);
+    notify(f, 0);
     assert_becomes(f->child, 1, "b a");
     wait_cursor(f, f->child, 0, 2);
 }
@@ -803,17 +809,17 @@ static void test_delay(Fixture *f, gconstpointer data)
     put(f, 0, NULL, "b");
     int64_t due_ms = ((Rec *)f->parent->parts[0].records->pdata[0])->commit_ms + HOUR_MS;
     WAIT_FOR(f, f->child, 0, row, row->due_ms == due_ms);
-    g_assert_cmpuint(f->child->parts[0].hwm, ==, 0);
+    g_assert_cmpuint(hwm_of(f->child, 0), ==, 0);
     nrd_clock_shift_wall_ms(HOUR_MS - 60000); /* a minute to go */
     put(f, 0, NULL, "c");
     g_usleep(1300000); /* it has looked at the clock again */
-    g_assert_cmpuint(f->child->parts[0].hwm, ==, 0);
+    g_assert_cmpuint(hwm_of(f->child, 0), ==, 0);
     nrd_clock_shift_wall_ms(61000);
     assert_becomes(f->child, 0, "a b");
     g_assert_cmpint(nrd_clock_wall_ms(), >=, due_ms);
     nrd_clock_shift_wall_ms(-2 * HOUR_MS); /* back: c waits */
     g_usleep(1300000);
-    g_assert_cmpuint(f->child->parts[0].hwm, ==, 2);
+    g_assert_cmpuint(hwm_of(f->child, 0), ==, 2);
     nrd_clock_shift_wall_ms(3 * HOUR_MS);
     assert_becomes(f->child, 0, "a b c");
     nrd_clock_shift_wall_ms(-2 * HOUR_MS - 1000);
@@ -898,17 +904,14 @@ static void test_stop(Fixture *f, gconstpointer data)
     f->parent->n_parts = 4;
     add_link(f, f->child, 0, 0);
     pthread_create(&thread, NULL, produce_on, f);
-    wait_hwm(f->child, 0, f->child->parts[0].hwm);
-    for (int ms = 0; f->child->parts[0].hwm == 0 && ms < 100; ms++)
+    for (int ms = 0; hwm_of(f->child, 0) == 0 && ms < WAIT_MS; ms++)
         g_usleep(1000);
     g_assert_true(nrd_fanout_stop(f->fanout, f->parent, "child"));
-    pthread_mutex_lock(&world);
-    uint64_t hwm = f->child->parts[0].hwm;
+    uint64_t hwm = hwm_of(f->child, 0);
     g_assert_cmpint(f->child->n_refs, ==, 0);
-    pthread_mutex_unlock(&world);
     pthread_join(thread, NULL);
     g_usleep(100000);
-    g_assert_cmpuint(f->child->parts[0].hwm, ==, hwm);
+    g_assert_cmpuint(hwm_of(f->child, 0), ==, hwm);
     g_assert_cmpint(nrd_io_stat(f->root_fd, "topics/parent/p00000/fanout-child.offset", &st), ==, -ENOENT);
     g_assert_false(nrd_fanout_stop(f->fanout, f->parent, "child"));
     NrdFanoutInfo info;
@@ -943,8 +946,8 @@ static void test_stop_in_a_pass(Fixture *f, gconstpointer data)
     pthread_create(&thread, NULL, let_go, f);
     g_assert_true(nrd_fanout_stop(f->fanout, f->parent, "child"));
     pthread_join(thread, NULL);
-    g_assert_cmpuint(f->child->parts[0].hwm, ==, 1);
-    g_assert_cmpuint(f->child->parts[1].hwm, ==, 0);
+    g_assert_cmpuint(hwm_of(f->child, 0), ==, 1);
+    g_assert_cmpuint(hwm_of(f->child, 1), ==, 0);
 }
 
 static void test_forget(Fixture *f, gconstpointer data)
@@ -1010,7 +1013,7 @@ static void test_frozen(Fixture *f, gconstpointer data)
     g_assert_cmpint(info.delay_ms, ==, 7);
     g_array_unref(info.rows);
     g_usleep(100000);
-    g_assert_cmpuint(f->child->parts[0].hwm, ==, 0);
+    g_assert_cmpuint(hwm_of(f->child, 0), ==, 0);
 }
 
 static void add(const char *name, void (*test)(Fixture *, gconstpointer))
