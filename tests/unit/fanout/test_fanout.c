@@ -1016,43 +1016,39 @@ static void test_frozen(Fixture *f, gconstpointer data)
     g_assert_cmpuint(hwm_of(f->child, 0), ==, 0);
 }
 
-static void add(const char *name, void (*test)(Fixture *, gconstpointer))
-{
-    g_autofree char *path = g_strconcat("/fanout/", name, NULL);
-    g_test_add(path, Fixture, NULL, set_up, test, tear_down);
-}
+#define ADD(name, test) g_test_add("/fanout/" name, Fixture, NULL, set_up, test, tear_down)
 
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     nrd_diag_set_level(NRD_LEVEL_ERROR);
-    add("copies", test_copies);
-    add("batch-records", test_batch_records);
-    add("batch-bytes", test_batch_bytes);
-    add("many", test_many);
-    add("part-fails", test_part_fails);
-    add("moves-after-three", test_moves_after_three);
-    add("moves-beside-a-commit", test_moves_beside_a_commit);
-    add("poisoned", test_poisoned);
-    add("waits-for-the-child", test_waits_for_the_child);
-    add("hanging-child", test_hanging_child);
-    add("read-fails", test_read_fails);
-    add("lost-records", test_lost_records);
-    add("lost-while-it-waits", test_lost_while_it_waits);
-    add("above-the-end", test_above_the_end);
-    add("other-files", test_other_files);
-    add("prepared", test_prepared);
-    add("cursor-lost", test_cursor_lost);
-    add("crash", test_crash);
-    add("growth", test_growth);
-    add("delay", test_delay);
-    add("short-delay", test_short_delay);
-    add("idle-delay", test_idle_delay);
-    add("rest", test_rest);
-    add("stop", test_stop);
-    add("stop-in-a-pass", test_stop_in_a_pass);
-    add("forget", test_forget);
-    add("full-disk", test_full_disk);
-    add("frozen", test_frozen);
+    ADD("copies", test_copies);
+    ADD("batch-records", test_batch_records);
+    ADD("batch-bytes", test_batch_bytes);
+    ADD("many", test_many);
+    ADD("part-fails", test_part_fails);
+    ADD("moves-after-three", test_moves_after_three);
+    ADD("moves-beside-a-commit", test_moves_beside_a_commit);
+    ADD("poisoned", test_poisoned);
+    ADD("waits-for-the-child", test_waits_for_the_child);
+    ADD("hanging-child", test_hanging_child);
+    ADD("read-fails", test_read_fails);
+    ADD("lost-records", test_lost_records);
+    ADD("lost-while-it-waits", test_lost_while_it_waits);
+    ADD("above-the-end", test_above_the_end);
+    ADD("other-files", test_other_files);
+    ADD("prepared", test_prepared);
+    ADD("cursor-lost", test_cursor_lost);
+    ADD("crash", test_crash);
+    ADD("growth", test_growth);
+    ADD("delay", test_delay);
+    ADD("short-delay", test_short_delay);
+    ADD("idle-delay", test_idle_delay);
+    ADD("rest", test_rest);
+    ADD("stop", test_stop);
+    ADD("stop-in-a-pass", test_stop_in_a_pass);
+    ADD("forget", test_forget);
+    ADD("full-disk", test_full_disk);
+    ADD("frozen", test_frozen);
     return g_test_run();
 }
