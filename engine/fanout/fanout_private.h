@@ -54,6 +54,7 @@ typedef struct NrdFanCursor {
     int64_t due_ms;     /* of the record at `offset`; 0: not known */
     int64_t tidy_at_ms; /* monotonic; 0: nothing to tidy */
     bool used;          /* since the last tidying */
+    bool keeps_file;    /* counted in NrdFanout.n_files */
     bool behind;        /* the file does not hold `offset`: a write or a sync failed */
     int told_errno;     /* of the file, told and not over yet */
     uint32_t n_failed;  /* passes in a row */
@@ -81,6 +82,7 @@ struct NrdLink {
 
 struct NrdFanout {
     NrdFanoutOptions options;
+    atomic_uint n_files; /* of cursors, kept open until they are tidied */
     pthread_mutex_t lock;
     pthread_cond_t work;   /* for an idle worker */
     pthread_cond_t time;   /* for the one that keeps the time: something is due earlier than it knows */

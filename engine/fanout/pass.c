@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define TIDY_MS 1000
+#define MAX_FILES 256 /* cursors beyond sync and close their files at each write */
 #define FIRST_DELAY_MS 25
 #define MAX_DELAY_MS 1000
 #define AWAY_DELAY_MS                                                                                                  \
@@ -73,11 +74,19 @@ static void unclaim_all(NrdFanCursor *cursor)
     memset(cursor->claimed, 0, sizeof cursor->claimed);
 }
 
+static void close_file(NrdFanCursor *cursor)
+{
+    nrd_cursor_store_rest(&cursor->store);
+    if (cursor->keeps_file)
+        atomic_fetch_sub(&cursor->link->fanout->n_files, 1);
+    cursor->keeps_file = false;
+}
+
 void nrd_cursor_rest(NrdFanCursor *cursor)
 {
     close_source(cursor);
     unclaim_all(cursor);
-    nrd_cursor_store_rest(&cursor->store);
+    close_file(cursor);
 }
 
 /* ---- the file ---- */
@@ -97,23 +106,37 @@ static void note_file(NrdFanCursor *cursor, int rc)
     cursor->told_errno = rc;
 }
 
-/* A crash before this repeats the batch; one after it at most what no sync has covered. */
-void nrd_cursor_write_file(NrdFanCursor *cursor)
-{
-    int rc = nrd_cursor_store_write(&cursor->store, cursor->offset);
-    if (rc < 0 || cursor->told_errno == 0 || !cursor->store.dirty)
-        note_file(cursor, rc); /* after a failed sync only the next sync says that it is over */
-    cursor->used = true;
-    if (cursor->tidy_at_ms == 0)
-        cursor->tidy_at_ms = nrd_clock_mono_ms() + TIDY_MS;
-}
-
 static void sync_file(NrdFanCursor *cursor)
 {
     int rc = cursor->behind ? nrd_cursor_store_write(&cursor->store, cursor->offset) : 0;
     if (rc == 0)
         rc = nrd_cursor_store_sync(&cursor->store);
     note_file(cursor, rc);
+}
+
+/* However many cursors copy at once, they leave descriptors to the others. */
+static void keep_file(NrdFanCursor *cursor)
+{
+    atomic_uint *n_files = &cursor->link->fanout->n_files;
+    if (cursor->keeps_file || cursor->store.fd < 0)
+        return;
+    cursor->keeps_file = true;
+    if (atomic_fetch_add(n_files, 1) < MAX_FILES)
+        return;
+    sync_file(cursor);
+    close_file(cursor);
+}
+
+/* A crash before this repeats the batch; one after it at most what no sync has covered. */
+void nrd_cursor_write_file(NrdFanCursor *cursor)
+{
+    int rc = nrd_cursor_store_write(&cursor->store, cursor->offset);
+    if (rc < 0 || cursor->told_errno == 0 || !cursor->store.dirty)
+        note_file(cursor, rc); /* after a failed sync only the next sync says that it is over */
+    keep_file(cursor);
+    cursor->used = true;
+    if (cursor->tidy_at_ms == 0)
+        cursor->tidy_at_ms = nrd_clock_mono_ms() + TIDY_MS;
 }
 
 /* When it is time: what was written becomes durable; who has not copied since the last time rests. */

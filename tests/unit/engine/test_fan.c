@@ -210,7 +210,10 @@ static void test_growth(Fixture *f, gconstpointer data)
     assert_becomes(child, 0, "a\n");
     config(f->topic, "partitions=3");
     config(child, "partitions=2");
-    nrd_fan_committed(nrd_topic_partition(f->topic, 2));
+    g_autofree char *path = g_strconcat(f->path, "/topics/t/p00002/fanout-c.offset", NULL);
+    for (int ms = 0; !g_file_test(path, G_FILE_TEST_EXISTS) && ms < WAIT_MS; ms++)
+        g_usleep(1000); /* there before anything is committed */
+    g_assert_true(g_file_test(path, G_FILE_TEST_EXISTS));
     uint32_t home = nrd_key_partition("q", 1, 2);
     produce_keyed(nrd_topic_partition(f->topic, 2), "q", "b");
     assert_becomes(child, home, home == 0 ? "a\nb\n" : "b\n");

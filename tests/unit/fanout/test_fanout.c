@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #define WAIT_MS 20000
@@ -32,7 +33,8 @@ typedef struct Part {
     int fail_commits; /* so many fail; -1: all */
     int fail_reads;
     bool poisoned;
-    bool hang; /* commits do not return */
+    bool poisons; /* the next commit does */
+    bool hang;    /* commits do not return */
     int n_claims;
     int n_open;
     GArray *commits; /* of uint32_t: records in each commit */
@@ -238,6 +240,7 @@ static int commit_locked(Part *part, GPtrArray *batch)
     pthread_cond_broadcast(&moved);
     while (part->hang)
         pthread_cond_wait(&moved, &world);
+    part->poisoned |= part->poisons;
     if (part->fail_commits != 0 || part->poisoned) {
         part->fail_commits -= part->fail_commits > 0;
         return -ENOSPC;
@@ -547,7 +550,7 @@ static void test_moves_beside_a_commit(Fixture *f, gconstpointer data)
 {
     (void)data;
     f->child->n_parts = 2;
-    f->child->parts[0].fail_commits = -1;
+    f->child->parts[0].poisons = true;
     add_link(f, f->child, 0, 0);
     put_rec(f, 0, "0", "a", 1);
     put_rec(f, 0, "1", "b", 1);
@@ -996,6 +999,55 @@ static void test_full_disk(Fixture *f, gconstpointer data)
     assert_becomes(f->child, 0, "x x x x x x x x x x y");
 }
 
+static atomic_int n_files, max_files;
+
+static int counted_open(int dirfd, const char *path, int flags, mode_t mode)
+{
+    int fd = nrd_io_real.open(dirfd, path, flags, mode);
+    int n = fd >= 0 ? atomic_fetch_add(&n_files, 1) + 1 : 0;
+    for (int max = atomic_load(&max_files); n > max && !atomic_compare_exchange_weak(&max_files, &max, n);)
+        ;
+    return fd;
+}
+
+static int counted_close(int fd)
+{
+    atomic_fetch_sub(&n_files, 1);
+    return nrd_io_real.close(fd);
+}
+
+/* However many cursors copy, they keep 256 files open. */
+static void test_many_files(Fixture *f, gconstpointer data)
+{
+    (void)data;
+    NrdIo io = nrd_io_real;
+    Topic *children[50];
+    char names[G_N_ELEMENTS(children)][8];
+    io.open = counted_open;
+    io.close = counted_close;
+    stop(f);
+    nrd_io = &io;
+    start(f);
+    f->parent->n_parts = MAX_PARTS;
+    for (unsigned i = 0; i < G_N_ELEMENTS(children); i++) {
+        g_snprintf(names[i], sizeof names[i], "c%u", i);
+        children[i] = topic_new(names[i], 1);
+        add_link(f, children[i], 0, 0);
+    }
+    for (uint64_t round = 1; round < 3; round++) { /* a first write replaces the file, and keeps none */
+        for (uint32_t i = 0; i < MAX_PARTS; i++)
+            put(f, i, NULL, "x");
+        for (unsigned i = 0; i < G_N_ELEMENTS(children); i++)
+            wait_hwm(children[i], 0, round * MAX_PARTS);
+    }
+    stop(f);
+    nrd_io = &nrd_io_real;
+    g_assert_cmpint(atomic_load(&max_files), <, 256 + 16);
+    g_assert_cmpint(atomic_load(&n_files), ==, 0);
+    for (unsigned i = 0; i < G_N_ELEMENTS(children); i++)
+        topic_free(children[i]);
+}
+
 /* Read-only: the rows are there, and nothing moves. */
 static void test_frozen(Fixture *f, gconstpointer data)
 {
@@ -1049,6 +1101,7 @@ int main(int argc, char **argv)
     ADD("stop-in-a-pass", test_stop_in_a_pass);
     ADD("forget", test_forget);
     ADD("full-disk", test_full_disk);
+    ADD("many-files", test_many_files);
     ADD("frozen", test_frozen);
     return g_test_run();
 }
