@@ -861,6 +861,9 @@ static void test_idle_delay(Fixture *f, gconstpointer data)
     pthread_mutex_lock(&world);
     g_assert_cmpint(n_looks, ==, before);
     pthread_mutex_unlock(&world);
+    nrd_clock_shift_wall_ms(HOUR_MS); /* with nothing else to wake it */
+    wait_hwm(f->child, 0, MAX_PARTS);
+    nrd_clock_shift_wall_ms(-HOUR_MS);
 }
 
 /* ---- rest and stop ---- */
@@ -951,6 +954,24 @@ static void test_stop_in_a_pass(Fixture *f, gconstpointer data)
     pthread_join(thread, NULL);
     g_assert_cmpuint(hwm_of(f->child, 0), ==, 1);
     g_assert_cmpuint(hwm_of(f->child, 1), ==, 0);
+}
+
+/* What is committed while a pass runs is not forgotten. */
+static void test_notified_in_a_pass(Fixture *f, gconstpointer data)
+{
+    (void)data;
+    pthread_t thread;
+    f->child->parts[0].hang = true;
+    put_rec(f, 0, NULL, "a", 1);
+    add_link(f, f->child, 0, 0);
+    pthread_mutex_lock(&world);
+    while (n_hanging == 0)
+        pthread_cond_wait(&moved, &world);
+    pthread_mutex_unlock(&world);
+    put(f, 0, NULL, "b");
+    pthread_create(&thread, NULL, let_go, f);
+    assert_becomes(f->child, 0, "a b");
+    pthread_join(thread, NULL);
 }
 
 static void test_forget(Fixture *f, gconstpointer data)
@@ -1099,6 +1120,7 @@ int main(int argc, char **argv)
     ADD("rest", test_rest);
     ADD("stop", test_stop);
     ADD("stop-in-a-pass", test_stop_in_a_pass);
+    ADD("notified-in-a-pass", test_notified_in_a_pass);
     ADD("forget", test_forget);
     ADD("full-disk", test_full_disk);
     ADD("many-files", test_many_files);
