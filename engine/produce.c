@@ -246,6 +246,7 @@ static void run_round_locked(NrdPartition *partition)
     round_answer(&round);
     if (committed) {
         nrd_consume_wake(partition);
+        nrd_fan_committed(partition);
         kick_when_too_large(partition);
     }
     pthread_mutex_lock(&partition->produce_lock);

@@ -527,6 +527,7 @@ static int apply_lines(NrdTopic *topic, NrdTopicRecord *next, const char *text, 
 static void put_in_force(NrdTopic *topic)
 {
     const NrdTopicConfig config = topic->record->config; /* only changed under the guard */
+    guint n_before = topic->partitions->len;
     for (guint i = 0; i < topic->partitions->len; i++) {
         NrdPartition *partition = topic->partitions->pdata[i];
         if (!nrd_partition_pin_if_open(partition))
@@ -538,6 +539,8 @@ static void put_in_force(NrdTopic *topic)
     /* The record has changed: the folder is compared with it, also for partitions that are open. A failure is told and
      * kept as the topic's fault. */
     (void)!nrd_topic_check_marker(topic);
+    for (guint i = n_before; i < topic->partitions->len; i++)
+        nrd_fan_committed(topic->partitions->pdata[i]);
     nrd_housekeeping_kick_retention(topic->engine->housekeeping);
 }
 
