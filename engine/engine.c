@@ -102,8 +102,11 @@ int nrd_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, cha
     /* After the claims: they quarantine what the sweep then reclaims. */
     if (!options->read_only)
         sweep(engine);
+    nrd_family_open(engine);
     nrd_housekeeping_start(engine->housekeeping);
     nrd_dispatch_open(engine);
+    if (!options->read_only)
+        nrd_fan_open(engine);
     *ret_engine = engine;
     return 0;
 }
@@ -132,6 +135,8 @@ void nrd_engine_stop(NrdEngine *engine)
 int nrd_engine_close(NrdEngine *engine)
 {
     int first_error = 0;
+    if (!engine->read_only)
+        nrd_fan_close(engine);
     nrd_dispatch_close(engine);                  /* while partitions can still be opened */
     nrd_housekeeping_stop(engine->housekeeping); /* before what the loops walk through */
     GPtrArray *topics = nrd_engine_topics(engine);
