@@ -2,6 +2,7 @@
 #include "engine/engine_private.h"
 
 #include "engine/base/names.h"
+#include "engine/fanout/fanout.h"
 #include "engine/io/io.h"
 #include "engine/log/frame_cache.h"
 #include "engine/meta/incarnation.h"
@@ -33,6 +34,7 @@ static NrdEngine *engine_new(const NrdEngineOptions *options)
 
 static void engine_free(NrdEngine *engine)
 {
+    nrd_fanout_free(engine->fanout);
     nrd_lingers_free(engine->lingers);
     g_hash_table_unref(engine->topics); /* the last of each topic: partitions clear their timers */
     nrd_housekeeping_free(engine->housekeeping);
@@ -102,11 +104,10 @@ int nrd_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, cha
     /* After the claims: they quarantine what the sweep then reclaims. */
     if (!options->read_only)
         sweep(engine);
-    nrd_family_open(engine);
     nrd_housekeeping_start(engine->housekeeping);
     nrd_dispatch_open(engine);
-    if (!options->read_only)
-        nrd_fan_open(engine);
+    nrd_fan_open(engine);
+    nrd_family_open(engine);
     *ret_engine = engine;
     return 0;
 }
@@ -135,8 +136,7 @@ void nrd_engine_stop(NrdEngine *engine)
 int nrd_engine_close(NrdEngine *engine)
 {
     int first_error = 0;
-    if (!engine->read_only)
-        nrd_fan_close(engine);
+    nrd_fan_close(engine);                       /* it claims what the ingress keeps */
     nrd_dispatch_close(engine);                  /* while partitions can still be opened */
     nrd_housekeeping_stop(engine->housekeeping); /* before what the loops walk through */
     GPtrArray *topics = nrd_engine_topics(engine);

@@ -10,6 +10,7 @@
  *                              > state lock > queue lock
  *   line lock (of a topic) > state lock; line lock > queue lock
  *
+ *   The fan-out's lock (engine/fanout/fanout.h) comes after all of them, and nothing is called with it held.
  *   The ingress's lock (engine/ingress/ingress.h) comes after engine admin and before topics, topic, state and queue lock;
  *   a topic's produce lock comes before topic lock and state lock.
  *
@@ -48,6 +49,7 @@
 #include <stdatomic.h>
 
 typedef struct NrdHousekeeping NrdHousekeeping;
+typedef struct NrdFanout NrdFanout;
 typedef struct NrdIngress NrdIngress;
 typedef struct NrdLingers NrdLingers;
 
@@ -62,6 +64,7 @@ struct NrdEngine {
     NrdTimers *timers;
     NrdIngress *ingress; /* NULL: read-only, or its WAL cannot be read */
     NrdLingers *lingers;
+    NrdFanout *fanout;
     atomic_bool stopping; /* parked readers were answered -ENODEV; no new ones */
     pthread_mutex_t admin;
     pthread_mutex_t topics_lock;
@@ -79,6 +82,7 @@ struct NrdTopic {
     pthread_cond_t released; /* with lock: a hold was given back */
     NrdLine line;            /* of those who consume the topic as one queue */
     atomic_uint turn;        /* the partition that the next of them is offered first */
+    atomic_uint n_links;     /* to children, that fan.c copies to */
     /* guarded by lock */
     NrdTopicRecord *record; /* NULL when it is damaged */
     char *fault;            /* why the topic is out of service, or NULL */
@@ -242,6 +246,9 @@ int nrd_partition_close(NrdPartition *partition) NRD_MUST_CHECK;
 /* As a close, but writes nothing: the folder is not this incarnation's any more. Guard held. */
 void nrd_partition_abandon(NrdPartition *partition);
 
+/* As nrd_partition_learn, by who has the topic's guard. */
+int nrd_partition_learn_guarded(NrdPartition *partition) NRD_MUST_CHECK;
+
 /* A copy of the picture of a partition that is closed and known. */
 bool nrd_partition_picture(NrdPartition *partition, NrdPicture *ret_picture);
 
@@ -321,8 +328,8 @@ bool nrd_topic_well_sibling(NrdTopic *topic, uint32_t number, uint32_t *ret_numb
 
 /* ---- family.c: who is whose child ---- */
 
-/* Brings the records of parents and children in line with each other; every topic is loaded, nobody uses one yet. Nothing
- * is written read-only. Blocks. */
+/* Brings the records of parents and children in line with each other and starts what they name as links; every topic is
+ * loaded, the fan-out is open, nobody uses a topic yet. Nothing is written read-only. Blocks. */
 void nrd_family_open(NrdEngine *engine);
 
 /* The topic's record is durably gone: its children have no parent any more, and its parent no such child. Nothing of that
@@ -337,10 +344,12 @@ int nrd_family_refuse_producer(NrdTopic *topic, int64_t partition) NRD_MUST_CHEC
 
 /* ---- fan.c: what the fan-out needs of the engine (engine/fanout); family.c keeps who is whose child ---- */
 
-/* Nothing is copied yet; every topic is loaded. Starts the links that the records of parents name. */
+/* Makes what copies. The ingress is open; then who keeps the records calls nrd_fan_start for every link that a parent's
+ * record names. */
 void nrd_fan_open(NrdEngine *engine);
 
-/* Ends copying; what is left goes on at the next start. Partitions are still open. Blocks. */
+/* Ends copying and forgets every link; what is left goes on at the next start. Before the ingress is closed; partitions
+ * are still open. Nobody prepares, starts or stops any more; commits may still be announced. Blocks. */
 void nrd_fan_close(NrdEngine *engine);
 
 /* Writes the cursors of a new link, durably, at the high watermarks of this moment; the link is not known yet. What it
@@ -348,7 +357,7 @@ void nrd_fan_close(NrdEngine *engine);
  * removed by nrd_fan_forget. Guard of the parent held. Blocks. */
 int nrd_fan_prepare(NrdTopic *parent, const NrdChildRecord *child) NRD_MUST_CHECK;
 
-/* Copies from now on. The record names the link. Memory only. */
+/* Copies from now on. The record names the link. Memory only (but for a read-only engine's: it reads the cursors). */
 void nrd_fan_start(NrdTopic *parent, NrdTopic *child, const NrdChildRecord *link, int64_t delay_ms);
 
 /* Copies no more when it returns; the link is forgotten and its cursors are removed. The record does not name the link
@@ -358,9 +367,12 @@ void nrd_fan_stop(NrdTopic *parent, const char *child);
 /* Removes cursor files of a link that never started. Failures are told. Blocks. */
 void nrd_fan_forget(NrdTopic *parent, const char *child);
 
-/* Records were committed to the partition, or it has more partitions, or something may be well again. Memory only; costs
- * an atomic load when the topic has no child. */
+/* Records were committed to the partition, or it is new (its cursor is written then, before anything is committed to it).
+ * Memory only; costs an atomic load when the topic has no child. */
 void nrd_fan_committed(NrdPartition *partition);
+
+/* The partition, a parent's or a child's, may be well again: what waits after a failure is tried now. Memory only. */
+void nrd_fan_well(NrdPartition *partition);
 
 /* ---- consume.c ---- */
 

@@ -474,6 +474,21 @@ static void settle_parent(NrdTopic *child)
     orphan(child);
 }
 
+/* The links that have proved to be some. One whose child's record is damaged waits: nobody knows its delay. */
+static void start_links(NrdTopic *parent)
+{
+    g_autoptr(GPtrArray) names = nrd_topic_children(parent);
+    for (guint i = 0; i < names->len; i++) {
+        NrdChildRecord *link = find_link(parent, names->pdata[i]);
+        NrdTopic *child = NULL;
+        NrdTopicConfig config;
+        if (nrd_topic_find(parent->engine, link->name, &child) == 0 && get_config(child, &config))
+            nrd_fan_start(parent, child, link, config.fanout_delay_ms);
+        nrd_topic_unref(child);
+        nrd_child_record_free(link);
+    }
+}
+
 void nrd_family_open(NrdEngine *engine)
 {
     g_autoptr(GPtrArray) topics = nrd_engine_topics(engine);
@@ -484,4 +499,6 @@ void nrd_family_open(NrdEngine *engine)
     }
     for (guint i = 0; i < topics->len; i++)
         settle_parent(topics->pdata[i]);
+    for (guint i = 0; i < topics->len; i++)
+        start_links(topics->pdata[i]);
 }

@@ -247,7 +247,7 @@ static NrdPicture *peek(NrdPartition *partition)
     return rc == 0 && known ? g_memdup2(&picture, sizeof picture) : NULL;
 }
 
-static int learn_guarded(NrdPartition *partition)
+int nrd_partition_learn_guarded(NrdPartition *partition)
 {
     if (nrd_partition_known(partition))
         return 0;
@@ -272,7 +272,7 @@ int nrd_partition_learn(NrdPartition *partition)
     if (nrd_partition_known(partition))
         return 0;
     pthread_mutex_lock(&partition->topic->guard);
-    int rc = learn_guarded(partition);
+    int rc = nrd_partition_learn_guarded(partition);
     pthread_mutex_unlock(&partition->topic->guard);
     return rc;
 }

@@ -14,6 +14,7 @@ typedef struct Row {
 
 #define STORAGE(kind) "{component=\"storage\",kind=\"" kind "\"}"
 #define INGRESS(kind) "{component=\"ingress\",kind=\"" kind "\"}"
+#define FANOUT(kind) "{component=\"fanout\",kind=\"" kind "\"}"
 #define REASON(reason) "{reason=\"" reason "\"}"
 
 static const Row rows[] = {
@@ -29,6 +30,8 @@ static const Row rows[] = {
     { NRD_COUNTER_INGRESS_COMMIT, "narad_errors_total", INGRESS("commit"), NULL },
     { NRD_COUNTER_INGRESS_DAMAGED, "narad_errors_total", INGRESS("damaged"), NULL },
     { NRD_COUNTER_INGRESS_LOST, "narad_errors_total", INGRESS("lost_record"), NULL },
+    { NRD_COUNTER_FANOUT_FAILED, "narad_errors_total", FANOUT("pass"), NULL },
+    { NRD_COUNTER_FANOUT_CURSOR, "narad_errors_total", FANOUT("cursor"), NULL },
     { NRD_COUNTER_INGRESS_ENTRIES, "narad_ingress_entries_total", "", "Batches acknowledged by the ingress WAL." },
     { NRD_COUNTER_INGRESS_SYNCS, "narad_ingress_syncs_total", "", "Syncs of the ingress WAL." },
     { NRD_COUNTER_INGRESS_DISPATCHED, "narad_ingress_dispatched_records_total", "",
@@ -41,6 +44,9 @@ static const Row rows[] = {
       "Parts of batches that an earlier run left in the ingress WAL." },
     { NRD_COUNTER_INGRESS_RECOGNIZED, "narad_ingress_recognized_parts_total", "",
       "... of which were in their partition already." },
+    { NRD_COUNTER_FANOUT_COPIED, "narad_fanout_copied_records_total", "", "Records copied to children." },
+    { NRD_COUNTER_FANOUT_DROPPED, "narad_fanout_child_dropped_messages", "",
+      "Records that were never copied to a child: retention was faster, or they are damaged." },
     { NRD_COUNTER_COMMITS, "narad_commits_total", "", "Commits that became durable and visible." },
     { NRD_COUNTER_RECORDS, "narad_committed_records_total", "", "Records in them." },
     { NRD_COUNTER_CORRUPT_FRAMES, "narad_corrupt_frames_total", "", "Damaged frames met, each counted once." },

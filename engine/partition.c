@@ -152,6 +152,8 @@ int nrd_partition_reopen(NrdPartition *partition)
         nrd_consume_wake(partition);
     if (rc == 0 && partition->topic->engine->ingress)
         nrd_ingress_kick(partition->topic->engine->ingress);
+    if (rc == 0)
+        nrd_fan_well(partition);
     nrd_partition_unpin(partition);
     return rc;
 }

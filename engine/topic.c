@@ -101,6 +101,7 @@ static void add_partitions(NrdTopic *topic, const NrdTopicConfig *config)
         pthread_mutex_lock(&topic->lock);
         g_ptr_array_add(topic->partitions, partition);
         pthread_mutex_unlock(&topic->lock);
+        nrd_fan_committed(partition); /* its cursors are written before it has a record */
     }
 }
 
@@ -548,7 +549,6 @@ static void put_in_force(NrdTopic *topic)
         nrd_partition_unpin_quietly(partition);
     }
     add_partitions(topic, &config);
-    nrd_fan_committed(topic->partitions->pdata[0]);
     /* The record has changed: the folder is compared with it, also for partitions that are open. A failure is told and
      * kept as the topic's fault. */
     (void)!nrd_topic_check_marker(topic);

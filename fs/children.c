@@ -113,21 +113,26 @@ static void append_info(GString *text, const NrdChildInfo *info)
         append_row(text, &g_array_index(info->rows, NrdChildRow, i));
 }
 
+static const char *state_of(NrdNode *node, bool known)
+{
+    if (!nrd_is_child(node->topic, node->child))
+        return "detached";
+    if (nrd_engine_read_only(node->fs->engine))
+        return "nothing is copied: mounted read-only";
+    return known ? "attached" : "nothing is copied: the child is out of service";
+}
+
 static char *child_status_text(NrdNode *node)
 {
     GString *text = g_string_new(NULL);
     NrdChildInfo info;
     g_string_append_printf(text, "child        %s\nparent       %s\n", nrd_topic_name(node->child),
                            nrd_topic_name(node->topic));
-    if (nrd_topic_child_info(node->topic, nrd_topic_name(node->child), &info) == 0) {
+    bool known = nrd_topic_child_info(node->topic, nrd_topic_name(node->child), &info) == 0;
+    g_string_append_printf(text, "state        %s\n", state_of(node, known));
+    if (known) {
         append_info(text, &info);
         nrd_child_info_clear(&info);
-    } else if (!nrd_is_child(node->topic, node->child)) {
-        g_string_append(text, "state        detached\n");
-    } else {
-        g_string_append_printf(text, "state        not copied now: %s\n",
-                               nrd_engine_read_only(node->fs->engine) ? "mounted read-only"
-                                                                      : "the child is out of service");
     }
     return g_string_free(text, FALSE);
 }

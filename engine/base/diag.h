@@ -79,6 +79,10 @@ typedef enum NrdCounter {
     NRD_COUNTER_INGRESS_REROUTED,    /* records that went to a sibling */
     NRD_COUNTER_INGRESS_DISCARDED,   /* records whose topic is gone */
     NRD_COUNTER_INGRESS_LOST,        /* records that could not be read back: damaged on disk */
+    NRD_COUNTER_FANOUT_COPIED,       /* records copied to children */
+    NRD_COUNTER_FANOUT_DROPPED,      /* narad_fanout_child_dropped_messages: they can never be copied */
+    NRD_COUNTER_FANOUT_FAILED,       /* errors_total{component="fanout",kind="pass"} */
+    NRD_COUNTER_FANOUT_CURSOR,       /* errors_total{component="fanout",kind="cursor"} */
     NRD_N_COUNTERS,
 } NrdCounter;
 
