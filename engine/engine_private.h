@@ -14,7 +14,8 @@
  *   The ingress's lock (engine/ingress/ingress.h) comes after engine admin and before topics, topic, state and queue lock;
  *   a topic's produce lock comes before topic lock and state lock.
  *
- *   engine admin    mutex; held across the I/O of creating, removing and deleting topics
+ *   engine admin    mutex; held across the I/O of creating, removing and deleting topics, of attaching and detaching
+ *                   children, and while a pass of the fan-out ends
  *   topic guard     mutex; held across the I/O of a change to one topic's record, and of opening and closing its
  *                   partitions: only callers of that topic wait (the seed takes the produce mutex before the guard; here
  *                   nobody opens while he has the role, because who commits has a pin)

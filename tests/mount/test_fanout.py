@@ -329,11 +329,11 @@ def test_a_parked_reader_of_the_child_is_woken(pair):
 
 
 def test_the_childs_limit_does_not_bound_copies(m):
-    m.make("p")
-    m.make("c", max_record_bytes=1)
+    m.make("p", max_record_bytes=4 << 20)
+    m.make("c")
     attach(m)
-    produce(m.part("p"), b"x" * 100000)
-    assert arrive(m, 1) == [b"x" * 100000]
+    produce(m.part("p"), b"x" * (2 << 20))
+    assert arrive(m, 1) == [b"x" * (2 << 20)]
 
 
 def test_partitions_that_the_parent_gets_later(pair):
