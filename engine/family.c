@@ -467,11 +467,13 @@ static void settle_parent(NrdTopic *child)
     if (!name)
         return;
     bool stands = nrd_topic_find(child->engine, name, &parent) == 0 && (!has_record(parent) || lists(parent, child));
+    if (!stands) {
+        nrd_diag(NRD_LEVEL_NOTICE, place_of(child), "it is no child of %s any more", name);
+        if (parent && !child->engine->read_only)
+            nrd_fan_forget(parent, child->name); /* no entry of that name is left */
+        orphan(child);
+    }
     nrd_topic_unref(parent);
-    if (stands)
-        return;
-    nrd_diag(NRD_LEVEL_NOTICE, place_of(child), "it is no child of %s any more", name);
-    orphan(child);
 }
 
 /* The links that have proved to be some. One whose child's record is damaged waits: nobody knows its delay. */

@@ -104,11 +104,15 @@ def test_attach_and_detach(m):
     assert sorted(os.listdir(children(m))) == ["b", "c"]
     assert os.listdir(children(m) + "/c") == ["status"]
     assert os.stat(children(m)).st_nlink == 4
+    assert os.stat(m.topic("p")).st_nlink == 4  # children and one partition
     assert os.stat(children(m) + "/c").st_ino != os.stat(children(m) + "/b").st_ino
     m.restart()
     assert sorted(os.listdir(children(m))) == ["b", "c"]
+    inside = os.open(children(m) + "/c", os.O_RDONLY | os.O_DIRECTORY)
     detach(m)
     assert os.listdir(children(m)) == ["b"]
+    assert fails(lambda: os.stat("status", dir_fd=inside)) == errno.ENOENT
+    os.close(inside)
     assert fails(os.stat, children(m) + "/c") == errno.ENOENT
     assert fails(os.stat, children(m) + "/c/status") == errno.ENOENT
     m.crash()
@@ -438,6 +442,32 @@ def test_kills_lose_nothing(m):
             seen = list(dict.fromkeys(r for r in log(m.part("c", part)).splitlines() if r.split()[1] == b"%d" % n))
             keys = [(int(r.split()[0]), int(r.split()[2])) for r in seen]
             assert keys == sorted(keys)
+
+
+@pytest.mark.limit(120)
+def test_kills_beside_attaching(m):
+    """Whatever the moment: it is attached, and not produced to, or it is neither."""
+    m.make("p")
+    m.make("c", fanout_delay_ms=5000)
+
+    def come_and_go():
+        while True:
+            attach(m)
+            detach(m)
+
+    for turn in range(8):
+        background = Background(come_and_go)
+        time.sleep(0.05 + 0.013 * turn)
+        m.kill()
+        background.join()
+        m.start()
+        attached = os.listdir(children(m)) == ["c"]
+        if attached:
+            assert open_fails(m.part("c") + "/produce", os.O_WRONLY) == errno.EPERM
+            assert read_file(m.topic("c") + "/status").count(b"parent") == 1
+            detach(m)
+        assert os.listdir(children(m)) == [] and cursor_files(m) == []
+        os.close(os.open(m.part("c") + "/produce", os.O_WRONLY))
 
 
 def test_stop_while_copying(m):
