@@ -300,7 +300,7 @@ static void notify_cursor(NrdFanCursor *cursor, uint64_t hwm)
         cursor->again = true;
     else if (waits && (full || !cursor->shown_known))
         nrd_cursor_set_state(cursor, NRD_CURSOR_READY, 0);
-    else if (cursor->state == NRD_CURSOR_IDLE && shown->hwm > shown->cursor)
+    else if (cursor->state == NRD_CURSOR_IDLE && hwm != shown->cursor) /* below it: are these still the same files? */
         nrd_cursor_set_state(cursor, NRD_CURSOR_LINGER, nrd_clock_mono_ms() + NRD_FANOUT_LINGER_MS);
 }
 

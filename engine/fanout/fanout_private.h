@@ -44,6 +44,7 @@ typedef struct NrdFanCursor {
     /* of the worker that has it */
     NrdCursorStore store;
     bool loaded;
+    bool reloaded; /* in this pass */
     uintptr_t identity;
     uint64_t offset;    /* everything below is copied, or lost for ever */
     uint64_t plan_to;   /* where the cursor goes when the plan is done */

@@ -192,7 +192,7 @@ static int load(NrdFanCursor *cursor, uint64_t hwm)
     int rc = nrd_cursor_store_load(&cursor->store, &found, &cursor->offset, &missing);
     if (rc == 0 && found != NRD_CURSOR_VALID)
         rc = start_from_attach(cursor, found, missing, hwm);
-    cursor->loaded = rc == 0;
+    cursor->loaded = cursor->reloaded = rc == 0;
     return rc;
 }
 

@@ -178,7 +178,8 @@ static NrdFanCursor *next_cursor(NrdFanout *f)
 static void show(NrdFanCursor *cursor, const NrdPassResult *result)
 {
     cursor->shown.cursor = cursor->offset;
-    cursor->shown.hwm = MAX(cursor->shown.hwm, result->hwm);
+    cursor->shown.hwm = cursor->reloaded ? result->hwm : MAX(cursor->shown.hwm, result->hwm);
+    cursor->reloaded = false;
     cursor->shown.due_ms = cursor->due_ms;
     cursor->shown.n_failed = cursor->n_failed;
     cursor->shown.error = result->error;
