@@ -37,6 +37,10 @@ static int attach(NrdNode *dir, fuse_req_t req, const char *name, NrdTopic **ret
     }
     if (error == 0)
         error = nrd_topic_attach(dir->topic, name);
+    if (error == 0 && nrd_topic_deleted(child)) { /* what was attached may be another one, that nobody checked */
+        (void)!nrd_topic_detach(dir->topic, name);
+        error = -ENOENT;
+    }
     if (error == 0)
         *ret_child = child;
     else
