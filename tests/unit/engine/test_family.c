@@ -552,6 +552,122 @@ static void test_read_only(Fixture *f, gconstpointer data)
     assert_on_disk(f, "d", NULL, NULL);
 }
 
+/* ---- at once ---- */
+
+#define N_TOPICS 5
+#define N_TURNS 150
+
+/* The topic of that name, or NULL when it is deleted at this moment; the caller unrefs it. */
+static NrdTopic *take_topic(Fixture *f, unsigned n)
+{
+    g_autofree char *name = g_strdup_printf("x%u", n);
+    NrdTopic *topic = NULL;
+    return nrd_topic_find(f->engine, name, &topic) == 0 ? topic : NULL;
+}
+
+static void make_again(Fixture *f, unsigned n)
+{
+    g_autofree char *name = g_strdup_printf("x%u", n);
+    NrdTopic *topic = NULL;
+    if (nrd_topic_create(f->engine, name, &(NrdAttr){ 0, 0, 0755 }, 022, &topic) == 0)
+        nrd_topic_unref(topic);
+}
+
+static void try_to_produce(NrdTopic *topic)
+{
+    NrdProducer *producer = NULL;
+    if (nrd_producer_open(nrd_topic_partition(topic, 0), false, &producer) < 0)
+        return;
+    nrd_producer_add(producer, NULL, 0, "x", 1);
+    (void)!sync_now(producer);
+    nrd_producer_close(producer, NULL, NULL);
+}
+
+static void one_turn(Fixture *f, GRand *rand)
+{
+    static const char *const settings[] = { "fanout_delay_ms=0", "fanout_delay_ms=1", "retention_ms=3600001",
+                                            "retention_ms=0", "retention_ms=3600000" };
+    unsigned n = (unsigned)g_rand_int_range(rand, 0, N_TOPICS), m = (unsigned)g_rand_int_range(rand, 0, N_TOPICS);
+    g_autofree char *other = g_strdup_printf("x%u", m);
+    NrdTopic *topic = take_topic(f, n);
+    if (!topic) {
+        make_again(f, n);
+        return;
+    }
+    switch (g_rand_int_range(rand, 0, 8)) {
+    case 0:
+        (void)!nrd_topic_delete(topic, nrd_topic_incarnation(topic));
+        break;
+    case 1:
+    case 2:
+        (void)!nrd_topic_detach(topic, other);
+        break;
+    case 3:
+        (void)!configure(topic, settings[g_rand_int_range(rand, 0, G_N_ELEMENTS(settings))]);
+        break;
+    case 4:
+        try_to_produce(topic);
+        break;
+    default:
+        (void)!nrd_topic_attach(topic, other);
+    }
+    nrd_topic_unref(topic);
+}
+
+static gpointer turn_many(gpointer data)
+{
+    Fixture *f = data;
+    GRand *rand = g_rand_new_with_seed(g_random_int());
+    for (int i = 0; i < N_TURNS; i++)
+        one_turn(f, rand);
+    g_rand_free(rand);
+    return NULL;
+}
+
+/* Both records of every link agree, nobody is in a chain, retention leaves every delay its hour; as one text. */
+static char *check_families(Fixture *f)
+{
+    GString *text = g_string_new(NULL);
+    for (unsigned n = 0; n < N_TOPICS; n++) {
+        NrdTopic *topic = take_topic(f, n);
+        if (!topic)
+            continue;
+        g_autofree char *parent = nrd_topic_parent(topic);
+        g_autoptr(GPtrArray) children = nrd_topic_children(topic);
+        g_autofree char *retention = nrd_topic_config_value(topic, "retention_ms");
+        g_assert_true(!parent || children->len == 0);
+        for (guint i = 0; i < children->len; i++) {
+            NrdTopic *child = find(f, children->pdata[i]);
+            g_autofree char *delay = nrd_topic_config_value(child, "fanout_delay_ms");
+            assert_parent(child, nrd_topic_name(topic));
+            g_assert_true(copies(topic, children->pdata[i]));
+            gint64 ms = g_ascii_strtoll(retention, NULL, 10);
+            g_assert_true(ms == 0 || ms >= HOUR_MS + g_ascii_strtoll(delay, NULL, 10));
+            g_string_append_printf(text, "%s>%s ", nrd_topic_name(topic), (char *)children->pdata[i]);
+        }
+        if (parent) {
+            g_autoptr(GPtrArray) siblings = nrd_topic_children(find(f, parent));
+            g_assert_true(g_ptr_array_find_with_equal_func(siblings, nrd_topic_name(topic), g_str_equal, NULL));
+        }
+        nrd_topic_unref(topic);
+    }
+    return g_string_free(text, FALSE);
+}
+
+static void test_at_once(Fixture *f, gconstpointer data)
+{
+    GThread *threads[4];
+    for (size_t i = 0; i < G_N_ELEMENTS(threads); i++)
+        threads[i] = g_thread_new("family", turn_many, f);
+    for (size_t i = 0; i < G_N_ELEMENTS(threads); i++)
+        g_thread_join(threads[i]);
+    g_autofree char *before = check_families(f);
+    fixture_stop(f);
+    fixture_start(f);
+    g_autofree char *after = check_families(f);
+    g_assert_cmpstr(before, ==, after);
+}
+
 #define ADD(name, function) g_test_add("/family/" name, Fixture, NULL, fixture_set_up, function, fixture_tear_down)
 
 int main(int argc, char **argv)
@@ -576,5 +692,6 @@ int main(int argc, char **argv)
     ADD("damaged-parent", test_damaged_parent);
     ADD("damaged-child", test_damaged_child);
     ADD("read-only", test_read_only);
+    ADD("at-once", test_at_once);
     return g_test_run();
 }
