@@ -245,6 +245,15 @@ static int check_attach(NrdTopic *parent, NrdTopic *child)
     return rc < 0 ? rc : check_kin(parent, child);
 }
 
+static int prepare(NrdTopic *parent, const NrdChildRecord *link)
+{
+    int rc = nrd_fan_prepare(parent, link);
+    if (rc == 0)
+        return 0;
+    g_autofree char *why = g_strdup_printf("its cursors could not be written: %s", g_strerror(-rc));
+    return refuse(parent, link->name, rc, why);
+}
+
 /* Cursors, then the record that makes them count. The retention may have changed since it was looked at; the delay cannot
  * have, since the child's record names a parent. */
 static int list(NrdTopic *parent, const NrdChildRecord *link, int64_t delay_ms)
@@ -255,7 +264,7 @@ static int list(NrdTopic *parent, const NrdChildRecord *link, int64_t delay_ms)
     if (rc == 0 && !retention_suffices(next->config.retention_ms, delay_ms))
         rc = refuse_retention(parent, link->name, delay_ms);
     if (rc == 0)
-        rc = nrd_fan_prepare(parent, link);
+        rc = prepare(parent, link);
     if (rc == 0) {
         nrd_topic_record_add_child(next, link);
         rc = nrd_topic_replace_record(parent, g_steal_pointer(&next));

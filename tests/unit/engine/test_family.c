@@ -282,27 +282,30 @@ static int maybe_rename(int from_dirfd, const char *from, int to_dirfd, const ch
     return nrd_io_real.rename(from_dirfd, from, to_dirfd, to, replace);
 }
 
-/* The child's record is written, the parent's is not, nor is the child's taken back: the child is none, in memory at
- * once, on the disk from the next start on. */
+/* Is the child's record written, and the cursor too, but not the parent's record, nor the child's taken back, then the
+ * child is none: in memory at once, on the disk from the next start on. */
 static void test_attach_fails_half_way(Fixture *f, gconstpointer data)
 {
     make(f, "c", "fanout_delay_ms=1000");
-    NrdIo failing = *nrd_io;
-    const NrdIo *usual = nrd_io;
-    failing.rename = maybe_rename;
-    renames_left = 1;
-    nrd_io = &failing;
-    g_assert_cmpint(nrd_topic_attach(f->topic, "c"), ==, -ENOSPC);
-    nrd_io = usual;
-    assert_children(f->topic, "");
-    assert_parent(find(f, "c"), NULL);
-    g_assert_false(nrd_topic_is_delayed(find(f, "c")));
-    assert_on_disk(f, "c", "t", NULL);
-    fixture_stop(f);
-    fixture_start(f);
-    assert_parent(find(f, "c"), NULL);
-    assert_on_disk(f, "c", NULL, NULL);
-    assert_on_disk(f, "t", NULL, NULL);
+    for (int n_written = 1; n_written <= 2; n_written++) {
+        NrdIo failing = *nrd_io;
+        const NrdIo *usual = nrd_io;
+        failing.rename = maybe_rename;
+        renames_left = n_written;
+        nrd_io = &failing;
+        g_assert_cmpint(nrd_topic_attach(f->topic, "c"), ==, -ENOSPC);
+        nrd_io = usual;
+        assert_children(f->topic, "");
+        assert_parent(find(f, "c"), NULL);
+        g_assert_false(nrd_topic_is_delayed(find(f, "c")));
+        g_assert_cmpuint(count_files(f, ".offset"), ==, 0);
+        assert_on_disk(f, "c", "t", NULL);
+        fixture_stop(f);
+        fixture_start(f);
+        assert_parent(find(f, "c"), NULL);
+        assert_on_disk(f, "c", NULL, NULL);
+        assert_on_disk(f, "t", NULL, NULL);
+    }
     g_assert_cmpint(nrd_topic_attach(f->topic, "c"), ==, 0);
 }
 
