@@ -101,7 +101,6 @@ static void add_partitions(NrdTopic *topic, const NrdTopicConfig *config)
         pthread_mutex_lock(&topic->lock);
         g_ptr_array_add(topic->partitions, partition);
         pthread_mutex_unlock(&topic->lock);
-        nrd_fan_committed(partition); /* its cursors are written before it has a record */
     }
 }
 
@@ -541,6 +540,7 @@ static int apply_lines(NrdTopic *topic, NrdTopicRecord *next, const char *text, 
 static void put_in_force(NrdTopic *topic)
 {
     const NrdTopicConfig config = topic->record->config; /* only changed under the guard */
+    guint n_before = topic->partitions->len;
     for (guint i = 0; i < topic->partitions->len; i++) {
         NrdPartition *partition = topic->partitions->pdata[i];
         if (!nrd_partition_pin_if_open(partition))
@@ -552,6 +552,8 @@ static void put_in_force(NrdTopic *topic)
     /* The record has changed: the folder is compared with it, also for partitions that are open. A failure is told and
      * kept as the topic's fault. */
     (void)!nrd_topic_check_marker(topic);
+    for (guint i = n_before; i < topic->partitions->len; i++)
+        nrd_fan_committed(topic->partitions->pdata[i]);
     nrd_housekeeping_kick_retention(topic->engine->housekeeping);
 }
 

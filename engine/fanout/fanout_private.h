@@ -1,4 +1,4 @@
-/* What fanout.c (links, and who asks), workers.c (who works when) and pass.c (the work) share. */
+/* What fanout.c (links, and who asks), workers.c (who works when), pass.c and copy.c (the work) share. */
 #ifndef NRD_FANOUT_FANOUT_PRIVATE_H
 #define NRD_FANOUT_FANOUT_PRIVATE_H
 
@@ -7,6 +7,7 @@
 #include "engine/fanout/due_heap.h"
 #include "engine/fanout/fanout.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -53,6 +54,7 @@ typedef struct NrdFanCursor {
     int64_t due_ms;     /* of the record at `offset`; 0: not known */
     int64_t tidy_at_ms; /* monotonic; 0: nothing to tidy */
     bool used;          /* since the last tidying */
+    bool keeps_file;    /* counted in NrdFanout.n_files */
     bool behind;        /* the file does not hold `offset`: a write or a sync failed */
     int told_errno;     /* of the file, told and not over yet */
     uint32_t n_failed;  /* passes in a row */
@@ -80,6 +82,7 @@ struct NrdLink {
 
 struct NrdFanout {
     NrdFanoutOptions options;
+    atomic_uint n_files; /* of cursors, kept open until they are tidied */
     pthread_mutex_t lock;
     pthread_cond_t work;   /* for an idle worker */
     pthread_cond_t time;   /* for the one that keeps the time: something is due earlier than it knows */
@@ -126,6 +129,33 @@ void nrd_cursor_rest(NrdFanCursor *cursor);
 /* The last write before the fan-out ends. */
 void nrd_cursor_flush(NrdFanCursor *cursor);
 void nrd_cursor_free(NrdFanCursor *cursor);
+
+/* Kept until it rests. */
+int nrd_cursor_claim(NrdFanCursor *cursor, uint32_t partition) NRD_MUST_CHECK;
+int nrd_cursor_open_source(NrdFanCursor *cursor) NRD_MUST_CHECK;
+
+/* Behind a batch, not synced. A failure is told, and made good later. */
+void nrd_cursor_write_file(NrdFanCursor *cursor);
+
+static inline const NrdFanoutOps *nrd_cursor_ops(const NrdFanCursor *cursor)
+{
+    return &cursor->link->fanout->options.ops;
+}
+
+static inline NrdPlace nrd_cursor_place(const NrdFanCursor *cursor)
+{
+    return (NrdPlace){ cursor->link->parent_name, cursor->partition, (int64_t)cursor->offset };
+}
+
+static inline bool nrd_goes_away(int error)
+{
+    return error == -EIDRM || error == -ENODEV || error == -ESHUTDOWN;
+}
+
+/* ---- copy.c ---- */
+
+/* The batch under way, or a new one, from the cursor on and below hwm; due_ms tells whether the delay ended it. */
+int nrd_cursor_copy(NrdFanCursor *cursor, uint64_t hwm) NRD_MUST_CHECK;
 
 /* ---- workers.c; the lock is held ---- */
 

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #define WAIT_MS 20000
@@ -32,7 +33,8 @@ typedef struct Part {
     int fail_commits; /* so many fail; -1: all */
     int fail_reads;
     bool poisoned;
-    bool hang; /* commits do not return */
+    bool poisons; /* the next commit does */
+    bool hang;    /* commits do not return */
     int n_claims;
     int n_open;
     GArray *commits; /* of uint32_t: records in each commit */
@@ -238,6 +240,7 @@ static int commit_locked(Part *part, GPtrArray *batch)
     pthread_cond_broadcast(&moved);
     while (part->hang)
         pthread_cond_wait(&moved, &world);
+    part->poisoned |= part->poisons;
     if (part->fail_commits != 0 || part->poisoned) {
         part->fail_commits -= part->fail_commits > 0;
         return -ENOSPC;
@@ -385,6 +388,14 @@ static void assert_becomes(Topic *topic, uint32_t partition, const char *expecte
         g_usleep(1000);
     }
     g_assert_cmpstr(text, ==, expected);
+}
+
+static uint64_t hwm_of(Topic *topic, uint32_t partition)
+{
+    pthread_mutex_lock(&world);
+    uint64_t hwm = topic->parts[partition].hwm;
+    pthread_mutex_unlock(&world);
+    return hwm;
 }
 
 static void wait_hwm(Topic *topic, uint32_t partition, uint64_t hwm)
@@ -539,13 +550,11 @@ static void test_moves_beside_a_commit(Fixture *f, gconstpointer data)
 {
     (void)data;
     f->child->n_parts = 2;
-    f->child->parts[0].poisoned = true;
+    f->child->parts[0].poisons = true;
     add_link(f, f->child, 0, 0);
-    wait_cursor(f, f->child, 0, 0);
-    f->child->parts[0].poisoned = false;
-    f->child->parts[0].fail_commits = -1;
-    put(f, 0, "0", "a");
-    put(f, 0, "1", "b");
+    put_rec(f, 0, "0", "a", 1);
+    put_rec(f, 0, "1", "b", 1);
+    notify(f, 0);
     assert_becomes(f->child, 1, "b a");
     wait_cursor(f, f->child, 0, 2);
 }
@@ -803,17 +812,17 @@ static void test_delay(Fixture *f, gconstpointer data)
     put(f, 0, NULL, "b");
     int64_t due_ms = ((Rec *)f->parent->parts[0].records->pdata[0])->commit_ms + HOUR_MS;
     WAIT_FOR(f, f->child, 0, row, row->due_ms == due_ms);
-    g_assert_cmpuint(f->child->parts[0].hwm, ==, 0);
+    g_assert_cmpuint(hwm_of(f->child, 0), ==, 0);
     nrd_clock_shift_wall_ms(HOUR_MS - 60000); /* a minute to go */
     put(f, 0, NULL, "c");
     g_usleep(1300000); /* it has looked at the clock again */
-    g_assert_cmpuint(f->child->parts[0].hwm, ==, 0);
+    g_assert_cmpuint(hwm_of(f->child, 0), ==, 0);
     nrd_clock_shift_wall_ms(61000);
     assert_becomes(f->child, 0, "a b");
     g_assert_cmpint(nrd_clock_wall_ms(), >=, due_ms);
     nrd_clock_shift_wall_ms(-2 * HOUR_MS); /* back: c waits */
     g_usleep(1300000);
-    g_assert_cmpuint(f->child->parts[0].hwm, ==, 2);
+    g_assert_cmpuint(hwm_of(f->child, 0), ==, 2);
     nrd_clock_shift_wall_ms(3 * HOUR_MS);
     assert_becomes(f->child, 0, "a b c");
     nrd_clock_shift_wall_ms(-2 * HOUR_MS - 1000);
@@ -852,6 +861,9 @@ static void test_idle_delay(Fixture *f, gconstpointer data)
     pthread_mutex_lock(&world);
     g_assert_cmpint(n_looks, ==, before);
     pthread_mutex_unlock(&world);
+    nrd_clock_shift_wall_ms(HOUR_MS); /* with nothing else to wake it */
+    wait_hwm(f->child, 0, MAX_PARTS);
+    nrd_clock_shift_wall_ms(-HOUR_MS);
 }
 
 /* ---- rest and stop ---- */
@@ -898,17 +910,14 @@ static void test_stop(Fixture *f, gconstpointer data)
     f->parent->n_parts = 4;
     add_link(f, f->child, 0, 0);
     pthread_create(&thread, NULL, produce_on, f);
-    wait_hwm(f->child, 0, f->child->parts[0].hwm);
-    for (int ms = 0; f->child->parts[0].hwm == 0 && ms < 100; ms++)
+    for (int ms = 0; hwm_of(f->child, 0) == 0 && ms < WAIT_MS; ms++)
         g_usleep(1000);
     g_assert_true(nrd_fanout_stop(f->fanout, f->parent, "child"));
-    pthread_mutex_lock(&world);
-    uint64_t hwm = f->child->parts[0].hwm;
+    uint64_t hwm = hwm_of(f->child, 0);
     g_assert_cmpint(f->child->n_refs, ==, 0);
-    pthread_mutex_unlock(&world);
     pthread_join(thread, NULL);
     g_usleep(100000);
-    g_assert_cmpuint(f->child->parts[0].hwm, ==, hwm);
+    g_assert_cmpuint(hwm_of(f->child, 0), ==, hwm);
     g_assert_cmpint(nrd_io_stat(f->root_fd, "topics/parent/p00000/fanout-child.offset", &st), ==, -ENOENT);
     g_assert_false(nrd_fanout_stop(f->fanout, f->parent, "child"));
     NrdFanoutInfo info;
@@ -943,8 +952,26 @@ static void test_stop_in_a_pass(Fixture *f, gconstpointer data)
     pthread_create(&thread, NULL, let_go, f);
     g_assert_true(nrd_fanout_stop(f->fanout, f->parent, "child"));
     pthread_join(thread, NULL);
-    g_assert_cmpuint(f->child->parts[0].hwm, ==, 1);
-    g_assert_cmpuint(f->child->parts[1].hwm, ==, 0);
+    g_assert_cmpuint(hwm_of(f->child, 0), ==, 1);
+    g_assert_cmpuint(hwm_of(f->child, 1), ==, 0);
+}
+
+/* What is committed while a pass runs is not forgotten. */
+static void test_notified_in_a_pass(Fixture *f, gconstpointer data)
+{
+    (void)data;
+    pthread_t thread;
+    f->child->parts[0].hang = true;
+    put_rec(f, 0, NULL, "a", 1);
+    add_link(f, f->child, 0, 0);
+    pthread_mutex_lock(&world);
+    while (n_hanging == 0)
+        pthread_cond_wait(&moved, &world);
+    pthread_mutex_unlock(&world);
+    put(f, 0, NULL, "b");
+    pthread_create(&thread, NULL, let_go, f);
+    assert_becomes(f->child, 0, "a b");
+    pthread_join(thread, NULL);
 }
 
 static void test_forget(Fixture *f, gconstpointer data)
@@ -993,6 +1020,55 @@ static void test_full_disk(Fixture *f, gconstpointer data)
     assert_becomes(f->child, 0, "x x x x x x x x x x y");
 }
 
+static atomic_int n_files, max_files;
+
+static int counted_open(int dirfd, const char *path, int flags, mode_t mode)
+{
+    int fd = nrd_io_real.open(dirfd, path, flags, mode);
+    int n = fd >= 0 ? atomic_fetch_add(&n_files, 1) + 1 : 0;
+    for (int max = atomic_load(&max_files); n > max && !atomic_compare_exchange_weak(&max_files, &max, n);)
+        ;
+    return fd;
+}
+
+static int counted_close(int fd)
+{
+    atomic_fetch_sub(&n_files, 1);
+    return nrd_io_real.close(fd);
+}
+
+/* However many cursors copy, they keep 256 files open. */
+static void test_many_files(Fixture *f, gconstpointer data)
+{
+    (void)data;
+    NrdIo io = nrd_io_real;
+    Topic *children[50];
+    char names[G_N_ELEMENTS(children)][8];
+    io.open = counted_open;
+    io.close = counted_close;
+    stop(f);
+    nrd_io = &io;
+    start(f);
+    f->parent->n_parts = MAX_PARTS;
+    for (unsigned i = 0; i < G_N_ELEMENTS(children); i++) {
+        g_snprintf(names[i], sizeof names[i], "c%u", i);
+        children[i] = topic_new(names[i], 1);
+        add_link(f, children[i], 0, 0);
+    }
+    for (uint64_t round = 1; round < 3; round++) { /* a first write replaces the file, and keeps none */
+        for (uint32_t i = 0; i < MAX_PARTS; i++)
+            put(f, i, NULL, "x");
+        for (unsigned i = 0; i < G_N_ELEMENTS(children); i++)
+            wait_hwm(children[i], 0, round * MAX_PARTS);
+    }
+    stop(f);
+    nrd_io = &nrd_io_real;
+    g_assert_cmpint(atomic_load(&max_files), <, 256 + 16);
+    g_assert_cmpint(atomic_load(&n_files), ==, 0);
+    for (unsigned i = 0; i < G_N_ELEMENTS(children); i++)
+        topic_free(children[i]);
+}
+
 /* Read-only: the rows are there, and nothing moves. */
 static void test_frozen(Fixture *f, gconstpointer data)
 {
@@ -1010,46 +1086,44 @@ static void test_frozen(Fixture *f, gconstpointer data)
     g_assert_cmpint(info.delay_ms, ==, 7);
     g_array_unref(info.rows);
     g_usleep(100000);
-    g_assert_cmpuint(f->child->parts[0].hwm, ==, 0);
+    g_assert_cmpuint(hwm_of(f->child, 0), ==, 0);
 }
 
-static void add(const char *name, void (*test)(Fixture *, gconstpointer))
-{
-    g_autofree char *path = g_strconcat("/fanout/", name, NULL);
-    g_test_add(path, Fixture, NULL, set_up, test, tear_down);
-}
+#define ADD(name, test) g_test_add("/fanout/" name, Fixture, NULL, set_up, test, tear_down)
 
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     nrd_diag_set_level(NRD_LEVEL_ERROR);
-    add("copies", test_copies);
-    add("batch-records", test_batch_records);
-    add("batch-bytes", test_batch_bytes);
-    add("many", test_many);
-    add("part-fails", test_part_fails);
-    add("moves-after-three", test_moves_after_three);
-    add("moves-beside-a-commit", test_moves_beside_a_commit);
-    add("poisoned", test_poisoned);
-    add("waits-for-the-child", test_waits_for_the_child);
-    add("hanging-child", test_hanging_child);
-    add("read-fails", test_read_fails);
-    add("lost-records", test_lost_records);
-    add("lost-while-it-waits", test_lost_while_it_waits);
-    add("above-the-end", test_above_the_end);
-    add("other-files", test_other_files);
-    add("prepared", test_prepared);
-    add("cursor-lost", test_cursor_lost);
-    add("crash", test_crash);
-    add("growth", test_growth);
-    add("delay", test_delay);
-    add("short-delay", test_short_delay);
-    add("idle-delay", test_idle_delay);
-    add("rest", test_rest);
-    add("stop", test_stop);
-    add("stop-in-a-pass", test_stop_in_a_pass);
-    add("forget", test_forget);
-    add("full-disk", test_full_disk);
-    add("frozen", test_frozen);
+    ADD("copies", test_copies);
+    ADD("batch-records", test_batch_records);
+    ADD("batch-bytes", test_batch_bytes);
+    ADD("many", test_many);
+    ADD("part-fails", test_part_fails);
+    ADD("moves-after-three", test_moves_after_three);
+    ADD("moves-beside-a-commit", test_moves_beside_a_commit);
+    ADD("poisoned", test_poisoned);
+    ADD("waits-for-the-child", test_waits_for_the_child);
+    ADD("hanging-child", test_hanging_child);
+    ADD("read-fails", test_read_fails);
+    ADD("lost-records", test_lost_records);
+    ADD("lost-while-it-waits", test_lost_while_it_waits);
+    ADD("above-the-end", test_above_the_end);
+    ADD("other-files", test_other_files);
+    ADD("prepared", test_prepared);
+    ADD("cursor-lost", test_cursor_lost);
+    ADD("crash", test_crash);
+    ADD("growth", test_growth);
+    ADD("delay", test_delay);
+    ADD("short-delay", test_short_delay);
+    ADD("idle-delay", test_idle_delay);
+    ADD("rest", test_rest);
+    ADD("stop", test_stop);
+    ADD("stop-in-a-pass", test_stop_in_a_pass);
+    ADD("notified-in-a-pass", test_notified_in_a_pass);
+    ADD("forget", test_forget);
+    ADD("full-disk", test_full_disk);
+    ADD("many-files", test_many_files);
+    ADD("frozen", test_frozen);
     return g_test_run();
 }
