@@ -109,6 +109,7 @@ int nrd_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, cha
     nrd_housekeeping_start(engine->housekeeping);
     nrd_dispatch_open(engine);
     nrd_fan_open(engine);
+    nrd_family_open(engine);
     *ret_engine = engine;
     return 0;
 }

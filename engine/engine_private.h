@@ -14,7 +14,8 @@
  *   The ingress's lock (engine/ingress/ingress.h) comes after engine admin and before topics, topic, state and queue lock;
  *   a topic's produce lock comes before topic lock and state lock.
  *
- *   engine admin    mutex; held across the I/O of creating, removing and deleting topics
+ *   engine admin    mutex; held across the I/O of creating, removing and deleting topics, of attaching and detaching
+ *                   children, and while a pass of the fan-out ends
  *   topic guard     mutex; held across the I/O of a change to one topic's record, and of opening and closing its
  *                   partitions: only callers of that topic wait (the seed takes the produce mutex before the guard; here
  *                   nobody opens while he has the role, because who commits has a pin)
@@ -92,6 +93,7 @@ struct NrdTopic {
     GPtrArray *partitions;  /* of NrdPartition*, grows only */
     GPtrArray *retired;     /* of NrdPartition*: of an incarnation that is gone; handles may still point at them */
     uint32_t n_holds;
+    atomic_bool delayed; /* family.c: a fan-out child with a delay; follows the record */
 
     /* topic_produce.c */
     bool lingering; /* guarded by the lock of NrdLingers */
@@ -210,6 +212,15 @@ int nrd_topic_close(NrdTopic *topic, bool commit) NRD_MUST_CHECK;
 /* Wakes every parked reader of the topic to look at what has changed (deleted, stopping). */
 void nrd_topic_interrupt(NrdTopic *topic);
 
+/* A copy of the record to change; -EROFS, -EIDRM, or -EIO when it is damaged. Topic guard held. */
+int nrd_topic_copy_record(NrdTopic *topic, NrdTopicRecord **ret_record) NRD_MUST_CHECK;
+
+/* Puts next (taken over) in the place of the record, durably; on failure the old one stands. Topic guard held. Blocks. */
+int nrd_topic_replace_record(NrdTopic *topic, NrdTopicRecord *next) NRD_MUST_CHECK;
+
+/* The same in memory alone: the disk keeps what it has until the next change. Topic guard held. */
+void nrd_topic_swap_record(NrdTopic *topic, NrdTopicRecord *next);
+
 /* References to all topics, so that they can be worked on without the table's lock (g_ptr_array_unref). engine.c */
 GPtrArray *nrd_engine_topics(NrdEngine *engine);
 
@@ -321,6 +332,22 @@ bool nrd_partition_seems_well(NrdPartition *partition);
 
 /* The next partition after `number` that seems well. Memory only. */
 bool nrd_topic_well_sibling(NrdTopic *topic, uint32_t number, uint32_t *ret_number);
+
+/* ---- family.c: who is whose child ---- */
+
+/* Brings the records of parents and children in line with each other and starts what they name as links; every topic is
+ * loaded, the fan-out is open, nobody uses a topic yet. Nothing is written read-only. Blocks. */
+void nrd_family_open(NrdEngine *engine);
+
+/* The topic's record is durably gone: its children have no parent any more, and its parent no such child. Nothing of that
+ * makes a deletion fail. Engine admin held, no guard. Blocks. */
+void nrd_family_leave(NrdTopic *topic);
+
+/* What being a child or a parent forbids of new settings: -EBUSY, -EINVAL, both told. Guard held. */
+int nrd_family_check_config(NrdTopic *topic, const NrdTopicConfig *next) NRD_MUST_CHECK;
+
+/* -EPERM, told: records of a delayed child come from its parent alone. partition: NRD_NO_PARTITION of the whole topic. */
+int nrd_family_refuse_producer(NrdTopic *topic, int64_t partition) NRD_MUST_CHECK;
 
 /* ---- fan.c: what the fan-out needs of the engine (engine/fanout); family.c keeps who is whose child ---- */
 

@@ -361,6 +361,8 @@ int nrd_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer **r
 {
     if (partition->topic->engine->read_only)
         return -EROFS;
+    if (nrd_topic_is_delayed(partition->topic))
+        return nrd_family_refuse_producer(partition->topic, partition->number);
     int rc = nrd_partition_pin(partition);
     if (rc < 0)
         return rc;
@@ -390,6 +392,8 @@ int nrd_producer_check(NrdProducer *producer)
     int rc = nrd_partition_usable(partition);
     if (rc < 0)
         return rc;
+    if (nrd_topic_is_delayed(partition->topic)) /* it was opened before the topic became one */
+        return nrd_family_refuse_producer(partition->topic, partition->number);
     rc = nrd_log_check(atomic_load(&partition->log));
     pthread_mutex_lock(&partition->produce_lock);
     if (rc == 0)

@@ -15,6 +15,11 @@ static NrdPlace place_of(const NrdTopic *topic)
     return (NrdPlace){ topic->name, NRD_NO_PARTITION, NRD_NO_OFFSET };
 }
 
+static bool is_delayed(const NrdTopicRecord *record)
+{
+    return record && record->parent && record->config.fanout_delay_ms > 0;
+}
+
 NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *record, char *fault)
 {
     NrdTopic *topic = g_new0(NrdTopic, 1);
@@ -23,6 +28,7 @@ NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *rec
     topic->name = g_strdup(name);
     topic->record = record;
     topic->fault = fault;
+    atomic_init(&topic->delayed, is_delayed(record));
     if (record)
         g_strlcpy(topic->id, record->id, sizeof topic->id);
     topic->partitions = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_partition_free);
@@ -309,6 +315,7 @@ static int remove_admin_held(NrdTopic *topic)
         atomic_store(&topic->deleted, false);
         return rc;
     }
+    nrd_family_leave(topic);
     bury(topic);
     return 0;
 }
@@ -335,6 +342,7 @@ int nrd_topic_delete(NrdTopic *topic, const char *id)
     int rc = nrd_topic_deleted(topic) ? -EIDRM : remove_record(topic);
     if (rc == 0) {
         atomic_store(&topic->deleted, true);
+        nrd_family_leave(topic);
         bury(topic);
     }
     pthread_mutex_unlock(&engine->admin);
@@ -411,8 +419,17 @@ int64_t nrd_topic_created_ms(NrdTopic *topic)
 
 /* ---- changing the record ---- */
 
-/* Puts next (taken over) in the place of the record, durably. Topic guard held. */
-static int replace_record(NrdTopic *topic, NrdTopicRecord *next)
+void nrd_topic_swap_record(NrdTopic *topic, NrdTopicRecord *next)
+{
+    pthread_mutex_lock(&topic->lock);
+    NrdTopicRecord *old = topic->record;
+    topic->record = next;
+    atomic_store(&topic->delayed, is_delayed(next));
+    pthread_mutex_unlock(&topic->lock);
+    nrd_topic_record_free(old);
+}
+
+int nrd_topic_replace_record(NrdTopic *topic, NrdTopicRecord *next)
 {
     int rc = nrd_metastore_update(topic->engine->meta, next);
     if (rc == -ENOENT || rc == -ESTALE) { /* a deletion was faster */
@@ -424,16 +441,11 @@ static int replace_record(NrdTopic *topic, NrdTopicRecord *next)
         nrd_topic_record_free(next);
         return rc;
     }
-    pthread_mutex_lock(&topic->lock);
-    NrdTopicRecord *old = topic->record;
-    topic->record = next;
-    pthread_mutex_unlock(&topic->lock);
-    nrd_topic_record_free(old);
+    nrd_topic_swap_record(topic, next);
     return 0;
 }
 
-/* A copy of the record to change, or why it cannot be changed. */
-static int copy_record(NrdTopic *topic, NrdTopicRecord **ret_record)
+int nrd_topic_copy_record(NrdTopic *topic, NrdTopicRecord **ret_record)
 {
     if (topic->engine->read_only)
         return -EROFS;
@@ -467,7 +479,7 @@ int nrd_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mode, in
     NrdTopicRecord *next = NULL;
     NrdAttr now;
     pthread_mutex_lock(&topic->guard);
-    int rc = copy_record(topic, &next);
+    int rc = nrd_topic_copy_record(topic, &next);
     if (rc == 0) {
         nrd_topic_get_attr(topic, path, base_mode, &now); /* only changed under the guard */
         NrdFileAttr file_attr = {
@@ -479,7 +491,7 @@ int nrd_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mode, in
             next->attr = file_attr;
         else
             g_hash_table_replace(next->file_attrs, g_strdup(path), g_memdup2(&file_attr, sizeof file_attr));
-        rc = replace_record(topic, next);
+        rc = nrd_topic_replace_record(topic, next);
     }
     pthread_mutex_unlock(&topic->guard);
     return rc;
@@ -517,9 +529,10 @@ static int apply_lines(NrdTopic *topic, NrdTopicRecord *next, const char *text, 
         why = g_strdup_printf("partitions can only grow, from %" G_GINT64_FORMAT " up", partitions);
         rc = -EINVAL;
     }
-    if (rc < 0)
-        nrd_diag(NRD_LEVEL_WARNING, place_of(topic), "config refused: %s; nothing was changed",
-                 why ? why : g_strerror(-rc));
+    if (rc == 0)
+        return nrd_family_check_config(topic, &next->config);
+    nrd_diag(NRD_LEVEL_WARNING, place_of(topic), "config refused: %s; nothing was changed",
+             why ? why : g_strerror(-rc));
     return rc;
 }
 
@@ -548,13 +561,13 @@ int nrd_topic_config_write(NrdTopic *topic, const char *text, size_t size)
 {
     NrdTopicRecord *next = NULL;
     pthread_mutex_lock(&topic->guard);
-    int rc = copy_record(topic, &next);
+    int rc = nrd_topic_copy_record(topic, &next);
     if (rc == 0) {
         rc = apply_lines(topic, next, text, size);
         if (rc == 0 && !topic->fault)
             rc = make_partition_folders(topic, &next->config);
         if (rc == 0)
-            rc = replace_record(topic, next);
+            rc = nrd_topic_replace_record(topic, next);
         else
             nrd_topic_record_free(next);
     }

@@ -155,6 +155,8 @@ int nrd_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer 
         return -EROFS;
     if (nrd_topic_deleted(topic))
         return -EIDRM;
+    if (nrd_topic_is_delayed(topic))
+        return nrd_family_refuse_producer(topic, NRD_NO_PARTITION);
     if (fault || nrd_topic_n_partitions(topic) == 0 || !nrd_dispatch_ingress(topic->engine))
         return -EIO;
     NrdTopicProducer *producer = g_new0(NrdTopicProducer, 1);
@@ -281,6 +283,8 @@ int nrd_topic_producer_check(NrdTopicProducer *producer)
     NrdTopic *topic = producer->topic;
     if (nrd_topic_deleted(topic))
         return -EIDRM;
+    if (nrd_topic_is_delayed(topic)) /* it was opened before the topic became one */
+        return nrd_family_refuse_producer(topic, NRD_NO_PARTITION);
     g_autofree char *fault = nrd_topic_fault(topic);
     pthread_mutex_lock(&topic->produce_lock);
     int rc = fault ? -EIO : producer->untold_errno;

@@ -96,7 +96,13 @@ static nlink_t count_links(const NrdNode *node)
         return n;
     }
     case NRD_KIND_TOPIC:
-        return 2 + nrd_topic_n_partitions(node->topic);
+        return count_links_by_kind(NRD_KIND_TOPIC) + nrd_topic_n_partitions(node->topic);
+    case NRD_KIND_CHILDREN: {
+        GPtrArray *names = nrd_topic_children(node->topic);
+        nlink_t n = 2 + names->len;
+        g_ptr_array_unref(names);
+        return n;
+    }
     default:
         return S_ISDIR(node->info->mode) ? count_links_by_kind(node->info->kind) : 1;
     }
@@ -159,7 +165,7 @@ void nrd_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static int set_owner_and_mode(NrdNode *node, const struct stat *wanted, int to_set)
 {
     char *path = attr_path(node);
-    if (!node->topic || !path) {
+    if (!node->topic || !path || node->child) { /* of a child's folder they are those of children/ and of `status` */
         g_free(path);
         return -EPERM;
     }

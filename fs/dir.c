@@ -12,7 +12,7 @@
 
 typedef struct Entry {
     char *name;
-    NrdNodeKey key; /* its topic is referenced */
+    NrdNodeKey key; /* its topic and child are referenced */
     uint64_t ino;
 } Entry;
 
@@ -26,6 +26,7 @@ static void clear_entry(void *data)
     Entry *entry = data;
     g_free(entry->name);
     nrd_topic_unref(entry->key.topic);
+    nrd_topic_unref(entry->key.child);
 }
 
 static void add(Listing *listing, const char *name, const NrdNodeKey *key)
@@ -33,21 +34,25 @@ static void add(Listing *listing, const char *name, const NrdNodeKey *key)
     Entry entry = { .name = g_strdup(name), .key = *key, .ino = nrd_node_ino(key) };
     if (key->topic)
         nrd_topic_ref(key->topic);
+    if (key->child)
+        nrd_topic_ref(key->child);
     g_array_append_val(listing->entries, entry);
 }
 
-/* An entry of the folder's own topic and partition. */
+/* An entry of the folder's own topic, partition and child. */
 static void add_here(Listing *listing, const char *name, const NrdKindInfo *info, uint64_t arg)
 {
     NrdNode *dir = listing->dir;
-    add(listing, name, &(NrdNodeKey){ .info = info, .topic = dir->topic, .partition = dir->partition, .arg = arg });
+    add(listing, name,
+        &(NrdNodeKey){
+            .info = info, .topic = dir->topic, .partition = dir->partition, .child = dir->child, .arg = arg });
 }
 
 static void add_dots(Listing *listing)
 {
     NrdNode *dir = listing->dir;
     const NrdKindInfo *up = nrd_kind_info(dir->info->parent);
-    bool up_in_topic = up->kind == NRD_KIND_TOPIC || up->kind == NRD_KIND_PARTITION;
+    bool up_in_topic = up->kind == NRD_KIND_TOPIC || up->kind == NRD_KIND_PARTITION || up->kind == NRD_KIND_CHILDREN;
     NrdNodeKey above = { .info = up };
     if (up_in_topic)
         above.topic = dir->topic;
@@ -100,6 +105,21 @@ static void add_partitions(Listing *listing)
     }
 }
 
+static void add_children(Listing *listing)
+{
+    NrdNode *dir = listing->dir;
+    GPtrArray *names = nrd_topic_children(dir->topic);
+    for (guint i = 0; i < names->len; i++) {
+        NrdTopic *child;
+        if (nrd_topic_find(dir->fs->engine, names->pdata[i], &child) < 0)
+            continue; /* deleted in between */
+        NrdNodeKey key = { .info = nrd_kind_info(NRD_KIND_CHILD), .topic = dir->topic, .child = child };
+        add(listing, names->pdata[i], &key);
+        nrd_topic_unref(child);
+    }
+    g_ptr_array_unref(names);
+}
+
 static void add_records(Listing *listing)
 {
     NrdPartitionInfo info;
@@ -142,6 +162,8 @@ static int fill(Listing *listing)
         add_topics(listing);
     if (dir->info->kind == NRD_KIND_TOPIC && !fault)
         add_partitions(listing);
+    if (dir->info->kind == NRD_KIND_CHILDREN && !fault)
+        add_children(listing);
     if (dir->info->kind == NRD_KIND_RECORDS && !fault)
         add_records(listing);
     if (dir->info->kind == NRD_KIND_SEGMENTS && !fault)

@@ -50,6 +50,9 @@ typedef enum NrdKind {
     NRD_KIND_TOPIC_CONSUME_JSONL,
     NRD_KIND_TOPIC_CONSUME_BIN,
     NRD_KIND_TOPIC_DRAIN,
+    NRD_KIND_CHILDREN,
+    NRD_KIND_CHILD,
+    NRD_KIND_CHILD_STATUS,
     NRD_KIND_PARTITION,
     NRD_KIND_CTL,
     NRD_KIND_STATUS,
@@ -132,6 +135,7 @@ extern const NrdFileOps nrd_metrics_ops;
 extern const NrdFileOps nrd_topic_config_ops;
 extern const NrdFileOps nrd_topic_ctl_ops;
 extern const NrdFileOps nrd_topic_status_ops;
+extern const NrdFileOps nrd_child_status_ops;
 extern const NrdFileOps nrd_partition_ctl_ops;
 extern const NrdFileOps nrd_partition_status_ops;
 extern const NrdFileOps nrd_produce_ops;
@@ -162,6 +166,8 @@ struct NrdNode {
     const NrdKindInfo *info;
     NrdTopic *topic; /* referenced; NULL above the topics */
     NrdPartition *partition;
+    NrdTopic
+        *child;   /* referenced; below children/: whose folder it is, that of another topic than `topic`; else NULL */
     uint64_t arg; /* an offset, the first one of a segment, or milliseconds (signed); else 0 */
     uint64_t ino;
     /* guarded by the table's lock */
@@ -243,6 +249,9 @@ int nrd_text_file_open(NrdHandle *handle);
 void nrd_text_file_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags);
 void nrd_text_file_destroy(NrdHandle *handle);
 uint64_t nrd_text_file_size(NrdNode *node);
+
+/* status.c: as RFC 3339, in seconds; 0: "never". */
+void nrd_append_time(GString *text, int64_t ms);
 
 /* log.c: the first open handle of a node, referenced, or NULL. */
 NrdHandle *nrd_node_any_handle(NrdNode *node);

@@ -53,6 +53,11 @@ static const NrdKindInfo kinds[NRD_N_KINDS] = {
         .mode = READABLE, .fresh = true, .stream = true, .steady = true, .ops = &nrd_consume_bin_ops },
     ROW(TOPIC_DRAIN), .parent = NRD_KIND_TOPIC_STREAMS, .name = "drain", .path = ".streams/drain", .mode = READABLE,
         .fresh = true, .stream = true, .steady = true, .ops = &nrd_drain_ops },
+    ROW(CHILDREN), .parent = NRD_KIND_TOPIC, .name = "children", .path = "children", .mode = DIR_MODE, .listed = true },
+    ROW(CHILD), .parent = NRD_KIND_CHILDREN, .path = "children", .mode = DIR_MODE, .brief = true, .listed = true },
+    ROW(CHILD_STATUS), .parent = NRD_KIND_CHILD, .name = "status", .path = "status", .mode = READABLE, .listed = true,
+        .ops = &nrd_child_status_ops },
+
     ROW(PARTITION), .parent = NRD_KIND_TOPIC, .path = "", .mode = DIR_MODE, .listed = true, .steady = true },
 
     ROW(CTL), .parent = NRD_KIND_PARTITION, .name = "ctl", .path = "/ctl", .mode = WRITABLE, .listed = true,

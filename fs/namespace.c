@@ -1,4 +1,5 @@
-/* Names: looking them up, making and removing topics, and refusing everything else that changes a directory. */
+/* Names: looking them up, making and removing topics, and refusing everything else that changes a directory. What children/
+ * allows is in children.c. */
 #include "fs/namespace.h"
 
 #include "fs/defer.h"
@@ -78,6 +79,21 @@ static int find_time(const char *name, NrdNodeKey *key)
     return 0;
 }
 
+/* key->child is referenced. */
+static int find_child(NrdNode *dir, const char *name, NrdNodeKey *key)
+{
+    NrdTopic *child;
+    if (nrd_topic_find(dir->fs->engine, name, &child) < 0)
+        return -ENOENT;
+    if (!nrd_is_child(dir->topic, child)) {
+        nrd_topic_unref(child);
+        return -ENOENT;
+    }
+    key->info = nrd_kind_info(NRD_KIND_CHILD);
+    key->child = child;
+    return 0;
+}
+
 /* Names that are not in the table of kinds. */
 static int find_other(NrdNode *dir, const char *name, NrdNodeKey *key)
 {
@@ -86,6 +102,8 @@ static int find_other(NrdNode *dir, const char *name, NrdNodeKey *key)
         key->info = nrd_kind_info(NRD_KIND_PARTITION);
         key->partition = nrd_partition_by_name(dir->topic, name);
         return key->partition ? 0 : -ENOENT;
+    case NRD_KIND_CHILDREN:
+        return find_child(dir, name, key);
     case NRD_KIND_FROM:
         return find_offset(NRD_KIND_FROM_OFFSET, name, key);
     case NRD_KIND_RECORDS:
@@ -103,22 +121,26 @@ static int find_other(NrdNode *dir, const char *name, NrdNodeKey *key)
 static int find_in_topic(NrdNode *dir, const char *name, NrdNodeKey *ret_key)
 {
     NrdNodeKey key = { .topic = dir->topic, .partition = dir->partition };
-    if (nrd_topic_deleted(dir->topic))
+    if (nrd_topic_deleted(dir->topic) || (dir->child && !nrd_is_child(dir->topic, dir->child)))
         return -ENOENT;
     key.info = nrd_kind_find(dir->info->kind, name, &key.alias);
     int error = key.info ? 0 : find_other(dir, name, &key);
-    if (error < 0)
+    if (error == 0 && key.alias && !alias_valid(key.alias))
+        error = -ENOENT;
+    if (error == 0 && key.info->kind != NRD_KIND_TOPIC_STATUS && out_of_service(dir->topic))
+        error = -EIO;
+    if (error < 0) {
+        nrd_topic_unref(key.child);
         return error;
-    if (key.alias && !alias_valid(key.alias))
-        return -ENOENT;
-    if (key.info->kind != NRD_KIND_TOPIC_STATUS && out_of_service(dir->topic))
-        return -EIO;
+    }
     nrd_topic_ref(key.topic);
+    if (dir->child)
+        key.child = nrd_topic_ref(dir->child);
     *ret_key = key;
     return 0;
 }
 
-/* key->topic is referenced. */
+/* key->topic and key->child are referenced. */
 static int find(NrdNode *dir, const char *name, NrdNodeKey *ret_key)
 {
     if (strlen(name) > 255)
@@ -149,7 +171,7 @@ void nrd_entry_fill(NrdNode *node, struct fuse_entry_param *ret_entry)
     nrd_node_stat(node, &ret_entry->attr);
 }
 
-static void reply_entry(fuse_req_t req, NrdNode *node)
+void nrd_reply_entry(fuse_req_t req, NrdNode *node)
 {
     NrdFs *fs = node->fs;
     uint64_t id = node->id;
@@ -165,7 +187,7 @@ static void reply_entry_later(NrdNode *node, fuse_req_t req, void *data, int err
     if (error == 0)
         error = nrd_node_visit(node);
     if (error == 0) {
-        reply_entry(req, node);
+        nrd_reply_entry(req, node);
         return;
     }
     nrd_reply_error(req, error == -EIDRM ? -ENOENT : error);
@@ -190,10 +212,11 @@ void nrd_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     }
     NrdNode *node = nrd_nodes_lookup(fs->nodes, &key);
     nrd_topic_unref(key.topic);
+    nrd_topic_unref(key.child);
     if (lookup_waits(node))
         nrd_defer(node, req, reply_entry_later, NULL);
     else
-        reply_entry(req, node);
+        nrd_reply_entry(req, node);
 }
 
 void nrd_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
@@ -233,9 +256,15 @@ static int check_topics_dir(NrdFs *fs, fuse_ino_t ino)
     NrdNode *dir = nrd_nodes_get(fs->nodes, ino);
     if (!dir)
         return -ESTALE;
-    if (dir->info->kind != NRD_KIND_TOPICS)
+    if (dir->info->kind != NRD_KIND_TOPICS && dir->info->kind != NRD_KIND_CHILDREN)
         return -EPERM;
     return nrd_engine_read_only(fs->engine) ? -EROFS : 0;
+}
+
+static bool changes_children(NrdFs *fs, fuse_ino_t ino)
+{
+    NrdNode *dir = nrd_nodes_get(fs->nodes, ino);
+    return dir && dir->info->kind == NRD_KIND_CHILDREN && !nrd_engine_read_only(fs->engine);
 }
 
 void nrd_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
@@ -244,6 +273,10 @@ void nrd_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mo
     const struct fuse_ctx *ctx = fuse_req_ctx(req);
     NrdAttr attr = { .uid = ctx->uid, .gid = ctx->gid, .mode = mode & 07777 & ~ctx->umask };
     NrdTopic *topic;
+    if (changes_children(fs, parent)) {
+        nrd_children_mkdir(nrd_nodes_get(fs->nodes, parent), req, name);
+        return;
+    }
     int error = check_topics_dir(fs, parent);
     if (error == 0)
         error = nrd_topic_create(fs->engine, name, &attr, ctx->umask, &topic);
@@ -253,13 +286,17 @@ void nrd_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mo
     }
     NrdNode *node = nrd_nodes_lookup(fs->nodes, &(NrdNodeKey){ .info = nrd_kind_info(NRD_KIND_TOPIC), .topic = topic });
     nrd_topic_unref(topic);
-    reply_entry(req, node);
+    nrd_reply_entry(req, node);
 }
 
 void nrd_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     NrdFs *fs = nrd_req_fs(req);
     NrdTopic *topic = NULL;
+    if (changes_children(fs, parent)) {
+        nrd_children_rmdir(nrd_nodes_get(fs->nodes, parent), req, name);
+        return;
+    }
     int error = check_topics_dir(fs, parent);
     if (error == 0)
         error = nrd_topic_find(fs->engine, name, &topic);

@@ -10,4 +10,14 @@ NrdPartition *nrd_partition_by_name(NrdTopic *topic, const char *name);
 /* What the kernel gets to know about a node with its name. */
 void nrd_entry_fill(NrdNode *node, struct fuse_entry_param *ret_entry);
 
+/* Answers with the node, one look-up of which is the kernel's. */
+void nrd_reply_entry(fuse_req_t req, NrdNode *node);
+
+/* Whether the topic has this child, and not just one of its name. */
+bool nrd_is_child(NrdTopic *parent, NrdTopic *child);
+
+/* children.c: MKDIR and RMDIR in children/. */
+void nrd_children_mkdir(NrdNode *dir, fuse_req_t req, const char *name);
+void nrd_children_rmdir(NrdNode *dir, fuse_req_t req, const char *name);
+
 #endif

@@ -9,31 +9,39 @@ struct NrdNodes {
     GMutex lock;
     uint64_t next_id;
     GHashTable *by_id;  /* &node->id -> node */
-    GHashTable *shared; /* node -> node, by kind, topic, partition and arg */
+    GHashTable *shared; /* node -> node, by kind, topic, partition, child and arg */
 };
 
 static guint shared_hash(gconstpointer key)
 {
     const NrdNode *node = key;
-    uint64_t parts[4] = { node->info->kind, (uintptr_t)node->topic, (uintptr_t)node->partition, node->arg };
+    uint64_t parts[] = { node->info->kind, (uintptr_t)node->topic, (uintptr_t)node->partition, (uintptr_t)node->child,
+                         node->arg };
     return (guint)nrd_hash(0, parts, sizeof parts);
 }
 
 static gboolean shared_equal(gconstpointer a, gconstpointer b)
 {
     const NrdNode *x = a, *y = b;
-    return x->info == y->info && x->topic == y->topic && x->partition == y->partition && x->arg == y->arg;
+    return x->info == y->info && x->topic == y->topic && x->partition == y->partition && x->child == y->child &&
+           x->arg == y->arg;
+}
+
+static uint64_t hash_topic(uint64_t hash, NrdTopic *topic)
+{
+    const char *id = nrd_topic_incarnation(topic);
+    if (*id == '\0')
+        id = nrd_topic_name(topic);
+    return nrd_hash(hash, id, strlen(id));
 }
 
 uint64_t nrd_node_ino(const NrdNodeKey *key)
 {
     uint64_t hash = key->info->kind;
-    if (key->topic) {
-        const char *id = nrd_topic_incarnation(key->topic);
-        if (*id == '\0')
-            id = nrd_topic_name(key->topic);
-        hash = nrd_hash(hash, id, strlen(id));
-    }
+    if (key->topic)
+        hash = hash_topic(hash, key->topic);
+    if (key->child)
+        hash = hash_topic(hash, key->child);
     if (key->partition) {
         uint32_t number = nrd_partition_number(key->partition);
         hash = nrd_hash(hash, &number, sizeof number);
@@ -53,6 +61,7 @@ static NrdNode *new_node(NrdNodes *nodes, const NrdNodeKey *key)
     node->info = key->info;
     node->topic = key->topic ? nrd_topic_ref(key->topic) : NULL;
     node->partition = key->partition;
+    node->child = key->child ? nrd_topic_ref(key->child) : NULL;
     node->arg = key->arg;
     node->handles = g_ptr_array_new();
     g_mutex_init(&node->lock);
@@ -62,6 +71,7 @@ static NrdNode *new_node(NrdNodes *nodes, const NrdNodeKey *key)
 static void free_node(NrdNode *node)
 {
     nrd_topic_unref(node->topic);
+    nrd_topic_unref(node->child);
     g_ptr_array_unref(node->handles);
     g_mutex_clear(&node->lock);
     g_free(node);

@@ -22,11 +22,12 @@ typedef struct NrdNodeKey {
     const NrdKindInfo *info;
     NrdTopic *topic; /* NULL above the topics */
     NrdPartition *partition;
+    NrdTopic *child;
     uint64_t arg;      /* see NrdNode */
     const char *alias; /* may be NULL; only changes st_ino */
 } NrdNodeKey;
 
-/* One more look-up: the shared node, or a new one. The node references the topic for itself. */
+/* One more look-up: the shared node, or a new one. The node references topic and child for itself. */
 NrdNode *nrd_nodes_lookup(NrdNodes *nodes, const NrdNodeKey *key);
 
 /* Makes the kernel drop what it keeps of the content of a topic's files: its handles are to fail now. */

@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-static void append_time(GString *text, int64_t ms)
+void nrd_append_time(GString *text, int64_t ms)
 {
     char buf[32];
     struct tm tm;
@@ -46,6 +46,45 @@ static void append_partition_row(GString *text, NrdPartition *partition)
     nrd_partition_info_clear(&info);
 }
 
+static void append_lag(GString *text, NrdTopic *parent, const char *child)
+{
+    NrdChildInfo info;
+    if (nrd_topic_child_info(parent, child, &info) < 0) {
+        g_string_append(text, "not copied now");
+        return;
+    }
+    g_string_append_printf(text, "lag %" G_GUINT64_FORMAT, info.lag);
+    if (info.delay_ms > 0)
+        g_string_append_printf(text, ", after %" G_GINT64_FORMAT " ms", info.delay_ms);
+    nrd_child_info_clear(&info);
+}
+
+static void append_parent(GString *text, NrdFs *fs, NrdTopic *topic)
+{
+    char *name = nrd_topic_parent(topic);
+    NrdTopic *parent = NULL;
+    if (name && nrd_topic_find(fs->engine, name, &parent) == 0) {
+        g_string_append_printf(text, "parent       %s, ", name);
+        append_lag(text, parent, nrd_topic_name(topic));
+        g_string_append_c(text, '\n');
+    }
+    nrd_topic_unref(parent);
+    g_free(name);
+}
+
+static void append_children(GString *text, NrdTopic *topic)
+{
+    GPtrArray *names = nrd_topic_children(topic);
+    if (names->len > 0)
+        g_string_append_printf(text, "children     %u\n", names->len);
+    for (guint i = 0; i < names->len; i++) {
+        g_string_append_printf(text, "  %-10s ", (const char *)names->pdata[i]);
+        append_lag(text, topic, names->pdata[i]);
+        g_string_append_c(text, '\n');
+    }
+    g_ptr_array_unref(names);
+}
+
 static char *topic_status_text(NrdNode *node)
 {
     NrdTopic *topic = node->topic;
@@ -60,8 +99,11 @@ static char *topic_status_text(NrdNode *node)
     uint32_t n = nrd_topic_n_partitions(topic);
     g_string_append_printf(text, "state        %s\n", nrd_topic_deleted(topic) ? "deleted" : "ok");
     g_string_append_printf(text, "incarnation  %s\ncreated      ", nrd_topic_incarnation(topic));
-    append_time(text, nrd_topic_created_ms(topic));
-    g_string_append_printf(text, "\npartitions   %u\n\n", n);
+    nrd_append_time(text, nrd_topic_created_ms(topic));
+    g_string_append_printf(text, "\npartitions   %u\n", n);
+    append_parent(text, node->fs, topic);
+    append_children(text, topic);
+    g_string_append_c(text, '\n');
     g_string_append(text,
                     "partition      oldest           hwm      frontier         lag  in flight  state           size\n");
     for (uint32_t i = 0; i < n; i++) {
@@ -96,7 +138,7 @@ static char *partition_status_text(NrdNode *node)
     append_number(text, "segments", info.segments, "files");
     append_number(text, "size", info.size_bytes, "bytes on disk");
     g_string_append(text, "last commit  ");
-    append_time(text, info.last_commit_ms);
+    nrd_append_time(text, info.last_commit_ms);
     g_string_append_c(text, '\n');
     nrd_partition_info_clear(&info);
     return g_string_free(text, FALSE);

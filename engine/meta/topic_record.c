@@ -7,7 +7,9 @@
  *   created=<Unix milliseconds>
  *   uid=, gid=, mode= (octal), umask= (octal)
  *   parent=<topic>                 only on a fan-out child
- *   children=<topic>;<topic>;...   only on a parent
+ *   children=<child>;<child>;...   only on a parent: 1 to 108, by name, each name once, none the topic's own
+ *
+ *   a child: <topic>:<incarnation>:<epoch, 16 lower-case hex digits>:<attached, Unix milliseconds>
  *
  *   [config]
  *   <key>=<value>                  every setting; an unknown one is ignored, a missing one has its default
@@ -54,7 +56,7 @@ static NrdTopicRecord *record_alloc(const char *name)
     record->name = g_strdup(name);
     nrd_topic_config_defaults(&record->config);
     record->file_attrs = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
-    record->children = g_ptr_array_new_with_free_func(g_free);
+    record->children = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_child_record_free);
     return record;
 }
 
@@ -83,7 +85,7 @@ NrdTopicRecord *nrd_topic_record_copy(const NrdTopicRecord *record)
     while (g_hash_table_iter_next(&iter, &path, &attr))
         g_hash_table_insert(copy->file_attrs, g_strdup(path), g_memdup2(attr, sizeof(NrdFileAttr)));
     for (guint i = 0; i < record->children->len; i++)
-        g_ptr_array_add(copy->children, g_strdup(record->children->pdata[i]));
+        g_ptr_array_add(copy->children, nrd_child_record_copy(record->children->pdata[i]));
     return copy;
 }
 
@@ -96,6 +98,53 @@ void nrd_topic_record_free(NrdTopicRecord *record)
     g_free(record->parent);
     g_free(record->name);
     g_free(record);
+}
+
+/* ---- children ---- */
+
+NrdChildRecord *nrd_child_record_copy(const NrdChildRecord *child)
+{
+    NrdChildRecord *copy = g_memdup2(child, sizeof *child);
+    copy->name = g_strdup(child->name);
+    return copy;
+}
+
+void nrd_child_record_free(NrdChildRecord *child)
+{
+    if (!child)
+        return;
+    g_free(child->name);
+    g_free(child);
+}
+
+/* Where the name stands, or would. */
+static guint child_place(const NrdTopicRecord *record, const char *name)
+{
+    guint place = 0;
+    while (place < record->children->len && strcmp(((NrdChildRecord *)record->children->pdata[place])->name, name) < 0)
+        place++;
+    return place;
+}
+
+const NrdChildRecord *nrd_topic_record_child(const NrdTopicRecord *record, const char *name)
+{
+    guint place = child_place(record, name);
+    const NrdChildRecord *child = place < record->children->len ? record->children->pdata[place] : NULL;
+    return child && strcmp(child->name, name) == 0 ? child : NULL;
+}
+
+void nrd_topic_record_add_child(NrdTopicRecord *record, const NrdChildRecord *child)
+{
+    g_assert(!nrd_topic_record_child(record, child->name));
+    g_ptr_array_insert(record->children, (gint)child_place(record, child->name), nrd_child_record_copy(child));
+}
+
+bool nrd_topic_record_remove_child(NrdTopicRecord *record, const char *name)
+{
+    if (!nrd_topic_record_child(record, name))
+        return false;
+    g_ptr_array_remove_index(record->children, child_place(record, name));
+    return true;
 }
 
 /* ---- writing ---- */
@@ -117,6 +166,19 @@ static void set_files(GKeyFile *file, const NrdTopicRecord *record)
     }
 }
 
+static void set_children(GKeyFile *file, const NrdTopicRecord *record)
+{
+    if (record->children->len == 0)
+        return;
+    g_autoptr(GPtrArray) texts = g_ptr_array_new_with_free_func(g_free);
+    for (guint i = 0; i < record->children->len; i++) {
+        const NrdChildRecord *child = record->children->pdata[i];
+        g_ptr_array_add(texts, g_strdup_printf("%s:%s:%016" G_GINT64_MODIFIER "x:%" G_GINT64_FORMAT, child->name,
+                                               child->id, child->epoch, child->attached_ms));
+    }
+    g_key_file_set_string_list(file, "topic", "children", (const char *const *)texts->pdata, texts->len);
+}
+
 char *nrd_topic_record_encode(const NrdTopicRecord *record, size_t *ret_size)
 {
     g_autoptr(GKeyFile) file = g_key_file_new();
@@ -130,9 +192,7 @@ char *nrd_topic_record_encode(const NrdTopicRecord *record, size_t *ret_size)
     set_octal(file, "umask", record->umask);
     if (record->parent)
         g_key_file_set_string(file, "topic", "parent", record->parent);
-    if (record->children->len > 0)
-        g_key_file_set_string_list(file, "topic", "children", (const char *const *)record->children->pdata,
-                                   record->children->len);
+    set_children(file, record);
     for (const char *const *key = nrd_topic_config_keys(); *key; key++) {
         g_autofree char *value = nrd_topic_config_get(&record->config, *key);
         g_key_file_set_string(file, "config", *key, value);
@@ -177,11 +237,38 @@ static bool get_number(GKeyFile *file, const char *key, unsigned base, uint64_t 
     return true;
 }
 
-static bool names_valid(const NrdTopicRecord *record)
+static bool read_child(const char *text, NrdTopicRecord *record)
 {
-    bool valid = !record->parent || nrd_topic_name_check(record->parent) == 0;
-    for (guint i = 0; valid && i < record->children->len; i++)
-        valid = nrd_topic_name_check(record->children->pdata[i]) == 0;
+    g_auto(GStrv) parts = g_strsplit(text, ":", -1);
+    guint64 attached_ms;
+    if (g_strv_length(parts) != 4 || nrd_topic_name_check(parts[0]) < 0 || strcmp(parts[0], record->name) == 0 ||
+        !nrd_incarnation_valid(parts[1]) || !nrd_incarnation_valid(parts[2]) ||
+        !g_ascii_string_to_unsigned(parts[3], 10, 0, INT64_MAX, &attached_ms, NULL))
+        return false;
+    NrdChildRecord *child = g_new0(NrdChildRecord, 1);
+    child->name = g_strdup(parts[0]);
+    g_strlcpy(child->id, parts[1], sizeof child->id);
+    child->epoch = g_ascii_strtoull(parts[2], NULL, 16);
+    child->attached_ms = (int64_t)attached_ms;
+    bool ascending = child_place(record, child->name) == record->children->len;
+    g_ptr_array_add(record->children, child);
+    return ascending;
+}
+
+static bool read_family(GKeyFile *file, NrdTopicRecord *record)
+{
+    record->parent = g_key_file_get_string(file, "topic", "parent", NULL);
+    if (!record->parent && g_key_file_has_key(file, "topic", "parent", NULL))
+        return false;
+    if (record->parent && (nrd_topic_name_check(record->parent) < 0 || strcmp(record->parent, record->name) == 0))
+        return false;
+    if (!g_key_file_has_key(file, "topic", "children", NULL))
+        return true;
+    g_auto(GStrv) children = g_key_file_get_string_list(file, "topic", "children", NULL, NULL);
+    guint n = children ? g_strv_length(children) : 0;
+    bool valid = n > 0 && n <= NRD_TOPIC_CHILDREN_MAX;
+    for (guint i = 0; valid && i < n; i++)
+        valid = read_child(children[i], record);
     return valid;
 }
 
@@ -193,11 +280,7 @@ static bool read_topic_group(GKeyFile *file, NrdTopicRecord *record)
         return false;
     g_strlcpy(record->id, id, sizeof record->id);
     record->created_ms = g_key_file_get_int64(file, "topic", "created", NULL); /* missing: 0 */
-    record->parent = g_key_file_get_string(file, "topic", "parent", NULL);
-    g_auto(GStrv) children = g_key_file_get_string_list(file, "topic", "children", NULL, NULL);
-    for (guint i = 0; children && children[i]; i++)
-        g_ptr_array_add(record->children, g_strdup(children[i]));
-    return names_valid(record) && get_number(file, "uid", 10, UINT32_MAX, &record->attr.uid) &&
+    return read_family(file, record) && get_number(file, "uid", 10, UINT32_MAX, &record->attr.uid) &&
            get_number(file, "gid", 10, UINT32_MAX, &record->attr.gid) &&
            get_number(file, "mode", 8, 07777, &record->attr.mode) && get_number(file, "umask", 8, 0777, &record->umask);
 }

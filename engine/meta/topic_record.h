@@ -20,6 +20,8 @@ typedef struct NrdFileAttr {
     uint32_t mode; /* 07777 */
 } NrdFileAttr;
 
+#define NRD_TOPIC_CHILDREN_MAX 108
+
 /* A fan-out child as its parent's record names it: the authority about who is whose child. */
 typedef struct NrdChildRecord {
     char *name;
@@ -37,8 +39,8 @@ typedef struct NrdTopicRecord {
     uint32_t umask;         /* of who created it; files take their defaults from it */
     GHashTable *file_attrs; /* char* path relative to the topic ("p00000/produce") -> NrdFileAttr*: what chown and chmod
                                changed */
-    char *parent;           /* topic this one is a fan-out child of, or NULL; true only if that one's record says so too */
-    GPtrArray *children;    /* char* names */
+    char *parent;        /* topic this one is a fan-out child of, or NULL; true only if that one's record says so too */
+    GPtrArray *children; /* of NrdChildRecord*, by name in byte order, each name once */
 } NrdTopicRecord;
 
 /* 0; -EINVAL when name is not [A-Za-z0-9._-]+, begins with '.', or contains ".stale-"; -ENAMETOOLONG over 200 bytes. */
@@ -50,6 +52,16 @@ bool nrd_incarnation_valid(const char *id);
 NrdTopicRecord *nrd_topic_record_new(const char *name); /* defaults, a fresh random id */
 NrdTopicRecord *nrd_topic_record_copy(const NrdTopicRecord *record);
 void nrd_topic_record_free(NrdTopicRecord *record); /* takes NULL */
+
+/* The entry of that name, owned by the record, or NULL. */
+const NrdChildRecord *nrd_topic_record_child(const NrdTopicRecord *record, const char *name);
+
+/* Adds a copy of child, which has no entry yet, or takes its entry away; whether there was one. */
+void nrd_topic_record_add_child(NrdTopicRecord *record, const NrdChildRecord *child);
+bool nrd_topic_record_remove_child(NrdTopicRecord *record, const char *name);
+
+NrdChildRecord *nrd_child_record_copy(const NrdChildRecord *child);
+void nrd_child_record_free(NrdChildRecord *child); /* takes NULL */
 
 /* The file's bytes (g_free text; *ret_size without the NUL). */
 char *nrd_topic_record_encode(const NrdTopicRecord *record, size_t *ret_size);

@@ -6,6 +6,13 @@
 #include <errno.h>
 #include <string.h>
 
+static void add_child(NrdTopicRecord *record, const char *name, uint64_t epoch, int64_t attached_ms)
+{
+    NrdChildRecord child = { .name = (char *)name, .epoch = epoch, .attached_ms = attached_ms };
+    g_strlcpy(child.id, "0123456789abcdef", sizeof child.id);
+    nrd_topic_record_add_child(record, &child);
+}
+
 static NrdTopicRecord *sample(void)
 {
     static const NrdFileAttr attr = { 4294967295U, 12, 0640 };
@@ -16,12 +23,20 @@ static NrdTopicRecord *sample(void)
     record->attr = (NrdFileAttr){ 1000, 4294967294U, 02750 };
     record->umask = 027;
     record->parent = g_strdup("everything");
-    g_ptr_array_add(record->children, g_strdup("a"));
-    g_ptr_array_add(record->children, g_strdup("b.c"));
+    add_child(record, "b.c", UINT64_MAX, INT64_MAX);
+    add_child(record, "a", 0x1f, 1700000000000);
     g_hash_table_insert(record->file_attrs, g_strdup("p00000/produce"), g_memdup2(&attr, sizeof attr));
     g_hash_table_insert(record->file_attrs, g_strdup(".streams/consume.jsonl"), g_memdup2(&attr, sizeof attr));
     g_hash_table_insert(record->file_attrs, g_strdup("produce.bin@host-1"), g_memdup2(&attr, sizeof attr));
     return record;
+}
+
+static void assert_same_child(const NrdChildRecord *a, const NrdChildRecord *b)
+{
+    g_assert_cmpstr(a->name, ==, b->name);
+    g_assert_cmpstr(a->id, ==, b->id);
+    g_assert_cmpuint(a->epoch, ==, b->epoch);
+    g_assert_cmpint(a->attached_ms, ==, b->attached_ms);
 }
 
 static void assert_same(const NrdTopicRecord *a, const NrdTopicRecord *b)
@@ -34,7 +49,7 @@ static void assert_same(const NrdTopicRecord *a, const NrdTopicRecord *b)
     g_assert_cmpstr(a->parent, ==, b->parent);
     g_assert_cmpuint(a->children->len, ==, b->children->len);
     for (guint i = 0; i < a->children->len; i++)
-        g_assert_cmpstr(a->children->pdata[i], ==, b->children->pdata[i]);
+        assert_same_child(a->children->pdata[i], b->children->pdata[i]);
     g_assert_cmpuint(g_hash_table_size(a->file_attrs), ==, g_hash_table_size(b->file_attrs));
     GHashTableIter iter;
     gpointer path, attr;
@@ -158,7 +173,27 @@ static void test_sealed_damage(void)
         { "version=1", "version=2" },
         { "version=1\n", "" },
         { "parent=everything", "parent=../etc" },
-        { "children=a;", "children=a.stale-x;" },
+        { "parent=everything", "parent=" },
+        { "parent=everything", "parent=orders.eu-1_x" },
+        { "parent=everything", "parent=\\q" },
+        { "children=a:", "children=a.stale-x:" },
+        { "children=a:", "children=:" },
+        { "children=a:", "children=" },
+        { "children=a:", "children=c:" },             /* not in order */
+        { "children=a:", "children=b.c:" },           /* twice */
+        { "children=a:", "children=orders.eu-1_x:" }, /* itself */
+        { "children=a:", "children=a:x:" },
+        { "children=a:", "children=;a:" },
+        { "children=a:", "children=\\q:" },
+        { ":0123456789abcdef:", ":0123456789abcde:" },
+        { ":0123456789abcdef:", ":0123456789ABCDEF:" },
+        { ":000000000000001f:", ":1f:" },
+        { ":000000000000001f:", ":000000000000001F:" },
+        { ":1700000000000;", ":-1;" },
+        { ":1700000000000;", ":9223372036854775808;" },
+        { ":1700000000000;", ":;" },
+        { ":1700000000000;", ";" },
+        { ":1700000000000;", ":1 ;" },
         { "incarnation=", "incarnation=0" },
         { "[topic]", "[tropic]" },
         { ":0640", ":10640" },
@@ -189,6 +224,43 @@ static void test_other_versions(void)
     g_assert_cmpint(nrd_topic_record_decode("x", changed, strlen(changed), &back, &why), ==, 0);
     g_assert_cmpint(back->config.linger_ms, ==, 100);
     nrd_topic_record_free(back);
+    nrd_topic_record_free(record);
+}
+
+static void test_children(void)
+{
+    NrdTopicRecord *record = nrd_topic_record_new("x"), *back = NULL;
+    g_assert_null(nrd_topic_record_child(record, "a"));
+    g_assert_false(nrd_topic_record_remove_child(record, "a"));
+    for (int i = NRD_TOPIC_CHILDREN_MAX; i > 0; i--) {
+        g_autofree char *name = g_strdup_printf("c%d", i);
+        add_child(record, name, (uint64_t)i, i);
+        g_assert_cmpuint(nrd_topic_record_child(record, name)->epoch, ==, i);
+    }
+    g_assert_null(nrd_topic_record_child(record, "c"));
+    g_assert_null(nrd_topic_record_child(record, "c0"));
+    g_assert_null(nrd_topic_record_child(record, "d"));
+    assert_round_trip(record);
+    add_child(record, "a", 1, 1); /* one too many */
+    size_t size = 0;
+    g_autofree char *text = nrd_topic_record_encode(record, &size);
+    g_autofree char *why = NULL;
+    g_assert_cmpint(nrd_topic_record_decode("x", text, size, &back, &why), ==, -EBADMSG);
+    g_assert_true(nrd_topic_record_remove_child(record, "c50"));
+    g_assert_false(nrd_topic_record_remove_child(record, "c50"));
+    g_assert_null(nrd_topic_record_child(record, "c50"));
+    assert_round_trip(record);
+    nrd_topic_record_free(record);
+}
+
+/* `children=` without a child is not what an encoder writes. */
+static void test_no_child(void)
+{
+    NrdTopicRecord *record = nrd_topic_record_new("x");
+    size_t size = 0;
+    g_autofree char *text = nrd_topic_record_encode(record, &size);
+    g_autofree char *changed = reseal(text, "umask=0022\n", "umask=0022\nchildren=\n");
+    assert_damaged("x", changed, strlen(changed));
     nrd_topic_record_free(record);
 }
 
@@ -232,6 +304,8 @@ int main(int argc, char **argv)
     g_test_add_func("/topic-record/other-name", test_other_name);
     g_test_add_func("/topic-record/sealed-damage", test_sealed_damage);
     g_test_add_func("/topic-record/other-versions", test_other_versions);
+    g_test_add_func("/topic-record/children", test_children);
+    g_test_add_func("/topic-record/no-child", test_no_child);
     g_test_add_func("/topic-record/names", test_names);
     g_test_add_func("/topic-record/ids", test_ids);
     return g_test_run();
