@@ -106,7 +106,7 @@ def test_writers_that_leave_nothing_out_are_not_suspected(m, tmp_path):
     part = m.make("t")
     file = part + "/produce"
     shell(f"echo 1 > {file}; echo 2 >> {file}; (echo 3; echo 4; sh -c 'echo 5') > {file}; exec 3>> {file}; echo 6 >&3; "
-          f"echo 7 >> {file}; echo 8 >&3; seq 9 4000 | tee -a {file} > {tmp_path}/copy")
+          f"echo 7 >> /dev/fd/3; echo 8 >&3; seq 9 4000 | tee -a {file} > {tmp_path}/copy")
     fd = open_write(file)
     os.write(fd, b"x\n")
     other = os.dup(fd)
