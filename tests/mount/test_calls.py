@@ -8,8 +8,8 @@ import os
 import subprocess
 
 import pytest
-from support import (PYTHON, Consumer, configure, fails, lines, log, number, produce, read_file, shell, wait_for,
-                     write_all)
+from support import (PYTHON, Consumer, configure, fails, lines, log, number, open_fails, produce, read_file, shell,
+                     wait_for, write_all)
 
 MIB = 1 << 20
 WRITABLE = ["produce", "produce.jsonl", "produce.bin", "ack", "ctl"]
@@ -328,6 +328,49 @@ def test_positions_mean_nothing_to_writers_and_streams_have_none(m):
                 assert fails(os.lseek, consumer.fd, 0, whence) == errno.ESPIPE, name
             assert fails(os.pread, consumer.fd, 100, 0) == errno.ESPIPE, name
     assert number(part, "in_flight") == 0
+
+
+# -- flags of single calls and of opening
+
+
+@pytest.mark.parametrize("where", ["partition", "topic"])
+@pytest.mark.parametrize("flag", ["RWF_DSYNC", "RWF_SYNC"])
+def test_single_writes_that_are_synchronous(m, flag, where):
+    part = m.make("t", linger_ms=60000)
+    folder = part if where == "partition" else m.topic("t")
+    fd = os.open(folder + "/produce", os.O_RDWR)
+    assert os.pwritev(fd, [b"a\n", b"b\n"], 0, getattr(os, flag)) == 4
+    wait_for(lambda: hwm(part) == 2, "what the write has committed")
+    assert os.write(fd, b"later\n") == 6
+    assert hwm(part) == 2
+    assert os.pwritev(fd, [b"now"], 0, getattr(os, flag)) == 3  # ends its line, as with O_DSYNC
+    wait_for(lambda: hwm(part) == 4, "what the write has committed")
+    os.close(fd)
+    assert log(part) == lines("a", "b", "later", "now")
+
+
+def test_flags_of_opening(m):
+    part = m.make("t")
+    fd = open_write(part + "/produce", os.O_DIRECT | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK)
+    os.write(fd, b"a\n")
+    os.close(fd)
+    path_only = os.open(part + "/produce", os.O_PATH)
+    fd = open_write(f"/proc/self/fd/{path_only}", os.O_TRUNC)
+    os.write(fd, b"b\n")
+    os.fsync(fd)
+    for fd_ in (fd, path_only):
+        os.close(fd_)
+    wait_for(lambda: sorted(log(part).splitlines()) == [b"a", b"b"], "the records")
+    fd = os.open(part + "/consume", os.O_RDONLY | os.O_DIRECT | os.O_NONBLOCK)
+    assert os.read(fd, 100) in (b"a\n", b"b\n")
+    os.close(fd)
+    for path, flags, error in (("consume", os.O_RDONLY | os.O_NOFOLLOW, errno.ELOOP),
+                               ("produce", os.O_RDONLY | os.O_DIRECTORY, errno.ENOTDIR),
+                               ("log", os.O_RDONLY | os.O_TRUNC, errno.EPERM), ("log", os.O_RDWR, errno.EPERM),
+                               ("drain", os.O_RDWR, errno.EPERM), ("consume.bin", os.O_WRONLY, errno.EPERM),
+                               ("produce", os.O_WRONLY | os.O_CREAT | os.O_EXCL, errno.EEXIST)):
+        assert open_fails(f"{part}/{path}", flags) == error, path
+    wait_for(lambda: number(part, "in_flight") == 0, "the lease")
 
 
 # -- locks

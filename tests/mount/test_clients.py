@@ -281,6 +281,29 @@ def test_rsyslog(m, run, short_folder, where, options):
     assert log(part) == lines(*sent, "after")
 
 
+def test_rsyslog_survives_the_end_of_its_topic(m, run, short_folder):
+    """Deleted and made again: what is logged after a reopening stands in the new topic, and nothing of before."""
+    part = m.make("t")
+    rsyslog = Rsyslog(m, run, short_folder, part + "/produce", 'action.resumeInterval="1" action.resumeRetryCount="-1"')
+    rsyslog.log("app", ["old"])
+    wait_for(lambda: hwm(part) == 1, "the first message")
+    ident = os.getxattr(m.topic("t"), "user.narad.incarnation").decode()
+    with open(m.topic("t") + "/ctl", "w", encoding="utf-8") as file:
+        file.write(f"delete {ident}\n")
+    rsyslog.log("app", ["between"])
+    wait_for(lambda: "Identifier removed" in rsyslog.running.said() or "43" in rsyslog.running.said(), "its complaint")
+    m.make("t")
+    rsyslog.running.send(signal.SIGHUP)
+
+    def arrived():
+        rsyslog.log("app", ["new"])
+        return hwm(m.part("t")) > 0 and b"new" in log(m.part("t"))
+
+    wait_for(arrived, "the topic of that name", 30, 0.2)
+    assert b"old" not in log(m.part("t"))
+    assert rsyslog.running.end() == 0
+
+
 def test_rsyslog_makes_topics(m, run, short_folder):
     """A file for each program, with the folder made when it is missing: a topic for each program."""
     m.make("t")

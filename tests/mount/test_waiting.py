@@ -351,6 +351,31 @@ def test_a_stop_wakes_readers_of_every_kind(m, number_):
     assert took_s < 10, took_s
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may force an unmount")
+def test_a_forced_umount_ends_the_wait(m):
+    part = m.make("t")
+    produce(part, "x")
+    holder = Consumer(part)
+    assert holder.read() == b"x\n"
+    reads = [Background(reader_of, part, name) for name in FILES]
+    polls = [Background(poller_of, part, name) for name in FILES]
+    wait_for(lambda: in_kernel(len(reads) + len(polls)), "all of them to wait")
+    subprocess.run(["umount", "-f", m.mnt], check=False, stderr=subprocess.DEVNULL)  # busy, and cut off all the same
+    assert m.wait_exit(20) == 0
+    m.gone()
+    for waiting in reads:
+        waiting.join()
+        assert waiting.error and waiting.error.errno in GONE, (waiting.error, waiting.value)
+    for waiting in polls:
+        events, error = waiting.join()
+        assert events & (select.POLLERR | select.POLLHUP) and error in GONE, name_of(error)
+    holder.close()
+    subprocess.run(["umount", "-l", m.mnt], check=False, stderr=subprocess.DEVNULL)
+    m.start()
+    with Consumer(part) as consumer:
+        assert consumer.read() == b"x\n"
+
+
 def in_kernel(count):
     """Whether so many threads of this process sleep in read, poll or epoll_wait."""
     waiting = 0
