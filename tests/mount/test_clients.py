@@ -102,7 +102,7 @@ done
 
 
 @pytest.mark.limit(120)
-@pytest.mark.parametrize("sh", ["dash", "bash"])
+@pytest.mark.parametrize("sh", ["dash", "bash", "mksh", "busybox"])
 @pytest.mark.parametrize("where", ["partition", "topic"])
 def test_workers_in_sh(m, tmp_path, run, sh, where):
     """Several in parallel, one of them killed in the middle of a job, some jobs refused at first: each is done once."""
@@ -111,7 +111,8 @@ def test_workers_in_sh(m, tmp_path, run, sh, where):
     parts = [m.part("jobs")] if where == "partition" else [m.part("jobs", n) for n in range(2)]
     os.mkfifo(tmp_path / "fifo")
     env = {**os.environ, "QUEUE": folder + "/consume", "OUT": str(tmp_path)}
-    workers = {n: run(f"worker{n}", program(sh), "-c", WORKER, sh, str(n), env=env) for n in range(4)}
+    shell_ = [program(sh)] + ["sh"] * (sh == "busybox")
+    workers = {n: run(f"worker{n}", *shell_, "-c", WORKER, sh, str(n), env=env) for n in range(4)}
     jobs = [f"job-{n}" + ("-again" if n % 7 == 0 else "") for n in range(120)]
     for n, job in enumerate(jobs):
         produce(parts[n % len(parts)], job)
@@ -129,6 +130,62 @@ def test_workers_in_sh(m, tmp_path, run, sh, where):
     assert sorted(done()) == sorted(jobs + ["hang"])
     assert all(worker.alive() for n, worker in workers.items() if n != int(victim))
     assert b"hang" not in rows(tmp_path / f"done.{victim.decode()}")
+
+
+C_WORKER = """
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+    FILE *file = fopen(argv[1], "r+");
+    char job[4096];
+    while (file && fgets(job, sizeof job, file)) {
+        printf("%s", job);
+        if (fprintf(file, "ack\\n") < 0 || fflush(file) != 0)
+            return 3;
+    }
+    return !file || fflush(stdout) != 0;
+}
+"""
+PERL_WORKER = """
+use IO::Handle;
+open(my $file, "+<", $ARGV[0]) or die;
+while (my $job = <$file>) { print $job; print $file "ack\\n" or die; $file->flush or die; }
+"""
+PYTHON_WORKER = """
+import sys
+file = open(sys.argv[1], "r+b", 0)
+while job := file.readline():
+    sys.stdout.buffer.write(job)
+    file.write(b"ack\\n")
+"""
+
+
+@pytest.mark.parametrize("language", ["C", "perl", "python"])
+def test_workers_with_one_file_for_reading_and_writing(m, tmp_path, language):
+    """The buffered files of languages, which seek between reading and writing where they can."""
+    part = m.make("t", consume_wait_ms=0)
+    jobs = [f"job {n}" for n in range(50)]
+    produce(part, *jobs)
+    if language == "C":
+        (tmp_path / "worker.c").write_text(C_WORKER)
+        subprocess.run(["gcc", "-o", tmp_path / "worker", tmp_path / "worker.c"], check=True)
+    command = {"C": [tmp_path / "worker"], "perl": [program("perl"), "-e", PERL_WORKER],
+               "python": [PYTHON, "-c", PYTHON_WORKER]}[language]
+    done = subprocess.run([*command, part + "/consume"], stdout=subprocess.PIPE, check=True, timeout=40)
+    assert done.stdout == lines(*jobs)
+    assert (number(part, "frontier"), number(part, "lag")) == (50, 0)
+
+
+@pytest.mark.parametrize("sh", ["mksh", "busybox"])
+def test_a_read_with_a_time_limit(m, sh):
+    """`read -t` ends when nothing comes. (bash ignores -t on what is not a terminal or a pipe: consume_wait_ms then.)"""
+    part = m.make("t")
+    produce(part, "a", "b")
+    shell_ = [program(sh)] + ["sh"] * (sh == "busybox")
+    done = subprocess.run([*shell_, "-c", "exec 3<> $1; while read -r -t 1 job <&3; do echo $job; echo ack >&3; done; echo end",
+                           "sh", part + "/consume"], stdout=subprocess.PIPE, check=True, timeout=40)
+    assert done.stdout == b"a\nb\nend\n"
+    assert number(part, "lag") == 0
 
 
 def test_xargs(m, tmp_path):
