@@ -219,7 +219,7 @@ def test_readers_of_a_pipeline(m, tmp_path, run, reader):
 def test_followers_of_the_log(m, tmp_path, run):
     part = m.make("t")
     produce(part, "before")
-    for name, command in (("tail-f", f"tail -n +1 -f {part}/log"), ("tail-F", f"tail -n +1 -F {part}/log"),
+    for name, command in (("tail-f", f"tail -n +1 -s 0.05 -f {part}/log"), ("tail-F", f"tail -n +1 -s 0.05 -F {part}/log"),
                           ("tail-s", f"tail -n +1 --follow=name -s 0.05 {part}/log")):
         run(name, "sh", "-c", f"exec {command} > {tmp_path}/{name}")
     for n in range(5):
