@@ -90,11 +90,12 @@ void nrd_waiter_init(NrdWaiter *waiter)
     *waiter = (NrdWaiter){ .state = STATE_NEW };
 }
 
+/* One more, since the clock's milliseconds are cut off: never shorter than was asked for. */
 static int64_t deadline_after(int64_t wait_ms)
 {
     if (wait_ms < 0)
         return INT64_MAX;
-    return wait_ms == 0 ? 0 : nrd_clock_mono_ms() + wait_ms;
+    return wait_ms == 0 ? 0 : nrd_clock_mono_ms() + wait_ms + 1;
 }
 
 void nrd_line_take(NrdLine *line, NrdWaiter *waiter, int64_t wait_ms, NrdDeliverFn deliver, void *user_data)

@@ -127,10 +127,27 @@ static void defer_write(NrdHandle *handle, fuse_req_t req, const char *buf, size
     nrd_defer(handle->node, req, write_later, writing);
 }
 
+/* Positions mean nothing here, so a program that leaves out a block of zeros (cp of a sparse file, dd conv=sparse) by
+ * moving on from where its last write ended loses that block. It cannot be told from one that writes here and there, and
+ * is not refused; but it does not go unsaid. Once for a handle. */
+static void note_hole(NrdHandle *handle, size_t size, off_t off, int flags)
+{
+    g_mutex_lock(&handle->lock);
+    off_t hole = off - handle->written_to;
+    bool tell = handle->node->info->named && !(flags & O_APPEND) && hole > 0 && !handle->hole_told;
+    handle->written_to = MAX(handle->written_to, off + (off_t)size);
+    handle->hole_told |= tell;
+    g_mutex_unlock(&handle->lock);
+    if (tell)
+        nrd_diag(NRD_LEVEL_WARNING, nrd_handle_place(handle),
+                 "a writer left out %lld bytes: a hole is nothing here, zeros have to be written", (long long)hole);
+}
+
 void nrd_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
 {
     NrdHandle *handle = nrd_fi_handle(fi);
     int error = check_alive(handle);
+    note_hole(handle, size, off, fi->flags);
     if (error < 0)
         nrd_reply_error(req, error);
     else if (size == 0)

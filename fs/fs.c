@@ -44,6 +44,15 @@ static void op_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, 
     fuse_reply_err(req, EOPNOTSUPP);
 }
 
+/* Records take their place when they are committed; there is none to reserve, to punch or to zero. Not EOPNOTSUPP, which
+ * an absent handler gives: posix_fallocate(3) of the C library then writes a NUL into every block itself, and each would
+ * be a record. EINVAL is what POSIX has for a file system that cannot. */
+static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
+                         struct fuse_file_info *fi)
+{
+    fuse_reply_err(req, EINVAL);
+}
+
 const struct fuse_lowlevel_ops *nrd_fs_ops(void)
 {
     static const struct fuse_lowlevel_ops ops = {
@@ -82,6 +91,7 @@ const struct fuse_lowlevel_ops *nrd_fs_ops(void)
         .setlk = op_setlk,
         .flock = op_flock,
         .poll = nrd_op_poll,
+        .fallocate = op_fallocate,
     };
     return &ops;
 }

@@ -194,8 +194,10 @@ struct NrdHandle {
     bool pinned;     /* nrd_partition_unpin is owed */
     bool cached;     /* set by the kind's open: the content never changes, the kernel may keep it */
     gint n_refs;     /* atomic */
-    GMutex lock;     /* guards state, as its file's module says */
+    GMutex lock;     /* guards state, as its file's module says, and the next two */
     void *state;
+    off_t written_to; /* the highest position that a write has reached */
+    bool hole_told;   /* see note_hole */
 };
 
 struct NrdFs {

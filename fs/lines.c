@@ -13,15 +13,32 @@ static int keep(NrdLines *lines, const char *text, size_t size)
     return 0;
 }
 
+/* Runs fn on a line as programs mean it: without the CR of a CR LF, each run of blanks as one space. */
+static int run_tidied(const char *text, size_t size, NrdLineFn fn, void *user_data)
+{
+    char tidy[NRD_LINE_MAX];
+    size_t n = 0;
+    if (size > sizeof tidy)
+        return -EINVAL;
+    if (size > 0 && text[size - 1] == '\r')
+        size--;
+    for (size_t i = 0; i < size; i++) {
+        bool blank = text[i] == ' ' || text[i] == '\t';
+        if (!blank || n == 0 || tidy[n - 1] != ' ')
+            tidy[n++] = blank ? ' ' : text[i];
+    }
+    return fn(user_data, tidy, n);
+}
+
 /* Runs fn on the kept beginning and text together; the kept part is gone afterwards either way, since a line that
  * failed has been told. */
 static int run(NrdLines *lines, const char *text, size_t size, NrdLineFn fn, void *user_data)
 {
     if (lines->kept_size == 0)
-        return size > NRD_LINE_MAX ? -EINVAL : fn(user_data, text, size);
+        return run_tidied(text, size, fn, user_data);
     int error = keep(lines, text, size);
     if (error == 0)
-        error = fn(user_data, lines->kept, lines->kept_size);
+        error = run_tidied(lines->kept, lines->kept_size, fn, user_data);
     lines->kept_size = 0;
     return error;
 }
@@ -58,7 +75,7 @@ int nrd_lines_flush(NrdLines *lines, NrdLineFn fn, void *user_data)
 {
     if (lines->kept_size == 0)
         return 0;
-    int error = fn(user_data, lines->kept, lines->kept_size);
+    int error = run_tidied(lines->kept, lines->kept_size, fn, user_data);
     if (error < 0)
         return error;
     lines->kept_size = 0;

@@ -22,7 +22,7 @@ typedef struct NrdLines {
     bool owes_newline; /* the last line counted as complete without its newline */
 } NrdLines;
 
-/* Acts on a line (without newline): 0 when it took effect, else a negative errno. */
+/* Acts on a line (without newline and the CR before it, each run of spaces and tabs as one space; valid during the call): 0 when it took effect, else a negative errno. */
 typedef int (*NrdLineFn)(void *user_data, const char *line, size_t size);
 
 /* Feeds a request. *ret_taken: the bytes of the lines that took effect, and of a line kept. When the first line of the

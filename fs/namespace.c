@@ -13,6 +13,9 @@
 /* How long the kernel may rely on names inside a topic; those of topics it asks for each time. */
 #define NAME_SECONDS 1.0
 
+/* The longest name that a topic can have, and what follows the @ of `produce@`. */
+#define NAME_MAX_BYTES 200
+
 NrdPartition *nrd_partition_by_name(NrdTopic *topic, const char *name)
 {
     unsigned number = 0;
@@ -22,15 +25,18 @@ NrdPartition *nrd_partition_by_name(NrdTopic *topic, const char *name)
     return nrd_topic_partition(topic, number);
 }
 
-static bool alias_valid(const char *alias)
+/* As for topics. */
+static int check_alias(const char *alias)
 {
     size_t length = strlen(alias);
-    if (length == 0 || length > 200 || alias[0] == '.' || strstr(alias, ".stale-"))
-        return false;
+    if (length > NAME_MAX_BYTES)
+        return -ENAMETOOLONG;
+    if (length == 0 || alias[0] == '.' || strstr(alias, ".stale-"))
+        return -ENOENT;
     for (size_t i = 0; i < length; i++)
         if (!g_ascii_isalnum(alias[i]) && !strchr("._-", alias[i]))
-            return false;
-    return true;
+            return -ENOENT;
+    return 0;
 }
 
 static bool out_of_service(NrdTopic *topic)
@@ -125,8 +131,8 @@ static int find_in_topic(NrdNode *dir, const char *name, NrdNodeKey *ret_key)
         return -ENOENT;
     key.info = nrd_kind_find(dir->info->kind, name, &key.alias);
     int error = key.info ? 0 : find_other(dir, name, &key);
-    if (error == 0 && key.alias && !alias_valid(key.alias))
-        error = -ENOENT;
+    if (error == 0 && key.alias)
+        error = check_alias(key.alias);
     if (error == 0 && key.info->kind != NRD_KIND_TOPIC_STATUS && out_of_service(dir->topic))
         error = -EIO;
     if (error < 0) {
@@ -149,9 +155,11 @@ static int find(NrdNode *dir, const char *name, NrdNodeKey *ret_key)
         return find_in_topic(dir, name, ret_key);
     NrdNodeKey key = { 0 };
     if (dir->info->kind == NRD_KIND_TOPICS) {
+        if (strlen(name) > NAME_MAX_BYTES)
+            return -ENAMETOOLONG;
         int error = nrd_topic_find(dir->fs->engine, name, &key.topic);
         if (error < 0)
-            return error == -EINVAL || error == -ENAMETOOLONG ? -ENOENT : error;
+            return error;
         key.info = nrd_kind_info(NRD_KIND_TOPIC);
     } else {
         key.info = nrd_kind_find(dir->info->kind, name, &key.alias);

@@ -24,7 +24,7 @@ BUILDS = {
     "sanitizers": (BUILD + "-san", "gcc", ["-Db_sanitize=address,undefined", "-Doptimization=1", "-Dwerror=false"]),
 }
 UNIT_LIMIT_S = 300
-MOUNT_LIMIT_S = 420
+MOUNT_LIMIT_S = 900
 
 
 class Tally:

@@ -501,7 +501,7 @@ def test_doubled_forged_and_foreign_receipts(m):
 
 @pytest.mark.parametrize("bad", ["", "x", "0", "0:0", "0:0:", "0:0:1:2", "0:0:x", "-0:0:1", "+0:0:1", " 0:0:1", "0:0:1 ",
                                  "00:0:1", "0:00:1", "0:0:01", "0x0:0:1", "0:0:18446744073709551616", "0:-1:1",
-                                 "4294967296:0:1", "frob 0:0:1", "ack", "ack  0:0:1", "ACK 0:0:1", "0:0:1\0"])
+                                 "4294967296:0:1", "frob 0:0:1", "ack", "ack\r0:0:1", "ACK 0:0:1", "0:0:1\0", "0:0:1\r\r"])
 def test_malformed_receipts(m, bad):
     part = m.make("t")
     produce(part, "a")

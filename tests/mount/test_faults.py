@@ -311,6 +311,36 @@ def test_failed_write_leaves_nothing(m, error):
     assert log(part) == b"a\nb\nc\nd\n"
 
 
+@pytest.mark.parametrize("name,data", [("produce", b"c\nd\n"), ("produce.jsonl", b'{"payload":"c"}\n{"payload":"d"}\n'),
+                                       ("produce.bin", bytes(7) + b"\1c" + bytes(7) + b"\1d")])
+@pytest.mark.parametrize("call", ["write", "fsync", "close"])
+def test_failed_background_commit_is_told_later(m, name, data, call):
+    """To a program that never syncs: by the next write, fsync or close of that handle, and nobody else's."""
+    need_strace()
+    part = m.make("t", linger_ms=10)
+    produce(part, "a", "b")
+    bystander = os.open(part + "/produce", os.O_WRONLY)
+    fd = os.open(f"{part}/{name}", os.O_RDWR)
+    fault = Inject(m, active_segment(m, "t"), "pwrite64,pwritev,pwritev2,write,writev", "error=ENOSPC")
+    try:
+        assert os.write(fd, data) == len(data)
+        wait_for(fault.fired, "the background commit")
+        wait_for(lambda: said(m, "No space left"), "its failure")
+        calls = {"write": lambda: os.write(fd, data), "fsync": lambda: os.fsync(fd), "close": lambda: os.close(os.dup(fd))}
+        assert fails(calls[call]) == errno.ENOSPC
+        assert log(part) == b"a\nb\n"
+    finally:
+        fault.stop()
+    os.close(bystander)
+    os.fsync(fd)
+    assert log(part) == b"a\nb\nc\nd\n"
+    os.close(fd)
+
+
+def said(m, word):
+    return word in m.stderr()
+
+
 def test_failed_read_gives_the_lease_back(m):
     need_strace()
     part = m.make("t")

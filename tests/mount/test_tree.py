@@ -134,6 +134,7 @@ def test_good_names(m, name):
     ("\u00e9", errno.EINVAL), ("a:b", errno.EINVAL), ("a\\b", errno.EINVAL), ("a*", errno.EINVAL)])
 def test_bad_names(m, name, error):
     assert fails(os.mkdir, m.topic(name)) == error
+    assert fails(os.stat, m.topic(name)) == (errno.ENAMETOOLONG if error == errno.ENAMETOOLONG else errno.ENOENT)
     assert os.listdir(m.mnt + "/topics") == []
     assert os.listdir(m.data + "/topics") == []
 

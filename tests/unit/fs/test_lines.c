@@ -87,6 +87,24 @@ static void test_long_line(void)
     g_string_free(seen, TRUE);
 }
 
+/* Lines of other systems and of printf with widths. */
+static void test_blanks_and_cr(void)
+{
+    NrdLines lines = { 0 };
+    GString *seen = g_string_new(NULL);
+    g_assert_cmpint(feed(&lines, "a\r\nb  c\td \t e\r\n\r\n", seen), ==, 17);
+    assert_seen(seen, "[a][b c d e][]");
+    g_assert_cmpint(feed(&lines, "f\rg\r\r\n", seen), ==, 6);
+    assert_seen(seen, "[f\rg\r]");
+    g_assert_cmpint(feed(&lines, "h\nack", seen), ==, 5);
+    g_assert_cmpint(feed(&lines, "   1\r\n", seen), ==, 6);
+    assert_seen(seen, "[h][ack 1]");
+    g_assert_cmpint(feed(&lines, "i\nj  k\r", seen), ==, 7);
+    g_assert_cmpint(nrd_lines_flush(&lines, collect, seen), ==, 0);
+    assert_seen(seen, "[i][j k]");
+    g_string_free(seen, TRUE);
+}
+
 static void assert_number(const char *text, int expected_error, uint64_t expected)
 {
     uint64_t number = 4711;
@@ -198,6 +216,7 @@ int main(int argc, char **argv)
     g_test_add_func("/lines/only-line-without-newline", test_only_line_without_newline);
     g_test_add_func("/lines/cut-line", test_cut_line);
     g_test_add_func("/lines/long-line", test_long_line);
+    g_test_add_func("/lines/blanks-and-cr", test_blanks_and_cr);
     g_test_add_func("/lines/numbers", test_numbers);
     g_test_add_func("/ctl/verbs", test_ctl);
     g_test_add_func("/ctl/refuses", test_ctl_refuses);
