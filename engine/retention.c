@@ -77,6 +77,7 @@ void nrd_retention_sweep(NrdPartition *partition, int64_t now_ms)
 typedef struct Files {
     char *oldest; /* name of the segment with the lowest base */
     uint64_t size_bytes;
+    uint64_t oldest_bytes;
     uint32_t n_segments;
     int64_t oldest_ms; /* mtime */
 } Files;
@@ -94,6 +95,7 @@ static int add_file(Files *files, int root_fd, const char *dir, const char *name
         return 0;
     g_free(files->oldest);
     files->oldest = g_strdup(name);
+    files->oldest_bytes = (uint64_t)st.st_size;
     files->oldest_ms = (int64_t)st.st_mtim.tv_sec * 1000;
     return 0;
 }
@@ -112,7 +114,8 @@ static int files_due(NrdPartition *partition, const NrdRetention *retention, boo
             rc = add_file(&files, root_fd, partition->dir, names->pdata[i]);
     }
     bool old = retention->max_age_ms > 0 && files.oldest_ms < retention->now_ms - retention->max_age_ms;
-    bool large = retention->max_bytes > 0 && files.size_bytes > retention->max_bytes && files.n_segments > 1;
+    bool large = retention->max_bytes > 0 && files.n_segments > 1 &&
+                 files.size_bytes - files.oldest_bytes >= retention->max_bytes;
     if (rc == 0)
         *ret_due = files.n_segments > 0 && files.size_bytes > 0 && (old || large);
     g_free(files.oldest);

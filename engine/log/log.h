@@ -40,6 +40,7 @@ typedef struct NrdLogStats {
     uint64_t text_bytes;    /* what `log` holds, [oldest, hwm) */
     int64_t last_commit_ms; /* commit time of the newest record, 0 when none is known */
     int64_t oldest_last_ms; /* time of the last write to the oldest segment, 0 when it holds no record */
+    uint64_t oldest_bytes;  /* size of the oldest segment */
     int64_t oldest_file_ms; /* when its file was written last, by the machine's clock */
     int poison_errno;       /* 0, or the positive errno of the sync that failed */
 } NrdLogStats;
@@ -114,8 +115,8 @@ int64_t nrd_log_next_expiry_ms(NrdLog *log, const NrdRetention *retention);
 /* The same of a log that is closed, by what was known of it when it was open. Pure. */
 bool nrd_log_stats_expired(const NrdLogStats *stats, const NrdRetention *retention);
 
-/* Takes sealed segments out of the log whose last record is older than max_age_ms, and then, oldest first, as many as
- * bring the size down to max_bytes. An active segment whose records are all too old is sealed first and goes too, but
+/* Takes sealed segments out of the log whose last record is older than max_age_ms, and then, oldest first, those that
+ * lie wholly beyond the newest max_bytes. An active segment whose records are all too old is sealed first and goes too, but
  * only when everything in it is committed. Memory only, but for that roll. *ret_n_detached may be 0. Errors: of the
  * roll; -EROFS, -ESHUTDOWN; poisoned logs lose sealed segments only. */
 int nrd_log_expire(NrdLog *log, const NrdRetention *retention, uint64_t *ret_n_detached) NRD_MUST_CHECK;

@@ -51,6 +51,7 @@ static void add(Peek *peek, guint i, const NrdIndexEnd *end)
         return;
     stats->oldest_offset = file->base;
     stats->oldest_last_ms = end->commit_ms;
+    stats->oldest_bytes = file->size_bytes;
     stats->oldest_file_ms = file->mtime_ms;
     if (end->commit_ms == 0 && file->size_bytes > 0)
         stats->oldest_last_ms = file->mtime_ms;

@@ -121,7 +121,14 @@ static guint count_too_old(const NrdSegmentList *list, const NrdRetention *reten
     return n;
 }
 
-/* How many of the first sealed segments have to go for the rest to fit into max_bytes. */
+/* A segment goes when all of it lies beyond the newest max_bytes, so that a full bound is kept whatever the sizes of
+ * segments are (seed: "Segmented log", 3). */
+static bool lies_beyond(uint64_t total_bytes, uint64_t oldest_bytes, uint64_t max_bytes)
+{
+    return total_bytes - oldest_bytes >= max_bytes;
+}
+
+/* How many of the first sealed segments lie beyond max_bytes. */
 static guint count_surplus(const NrdSegmentList *list, const NrdRetention *retention)
 {
     uint64_t total = 0;
@@ -131,7 +138,7 @@ static guint count_surplus(const NrdSegmentList *list, const NrdRetention *reten
         return 0;
     for (guint i = 0; i < list->n; i++)
         total += nrd_segment_size_bytes(list->items[i]);
-    while (n + 1 < list->n && total > retention->max_bytes)
+    while (n + 1 < list->n && lies_beyond(total, nrd_segment_size_bytes(list->items[n]), retention->max_bytes))
         total -= nrd_segment_size_bytes(list->items[n++]);
     return n;
 }
@@ -144,11 +151,15 @@ static bool is_too_large(NrdLog *log, const NrdRetention *retention)
     g_mutex_lock(&log->lock);
     NrdSegmentList *list = log->list;
     uint64_t size_bytes = 0;
-    if (list->n > 1)
+    uint64_t oldest_bytes = 0;
+    if (list->n > 1) {
+        oldest_bytes = nrd_segment_size_bytes(list->items[0]);
         size_bytes = nrd_segment_list_sums_locked(list, nrd_load(&log->home.text_version))->size_bytes +
                      nrd_segment_size_bytes(nrd_segment_list_last(list));
+    }
+    bool too_large = list->n > 1 && lies_beyond(size_bytes, oldest_bytes, retention->max_bytes);
     g_mutex_unlock(&log->lock);
-    return size_bytes > retention->max_bytes;
+    return too_large;
 }
 
 bool nrd_log_has_expired(NrdLog *log, const NrdRetention *retention)
@@ -184,7 +195,8 @@ bool nrd_log_stats_expired(const NrdLogStats *stats, const NrdRetention *retenti
 {
     if (stats->next_offset == stats->oldest_offset)
         return false;
-    if (retention->max_bytes > 0 && stats->size_bytes > retention->max_bytes && stats->n_segments > 1)
+    if (retention->max_bytes > 0 && stats->n_segments > 1 &&
+        lies_beyond(stats->size_bytes, stats->oldest_bytes, retention->max_bytes))
         return true;
     int64_t last_ms = nrd_last_write_ms(stats->oldest_last_ms, stats->oldest_file_ms, retention->now_ms);
     return retention->max_age_ms > 0 && nrd_is_older(last_ms, retention->now_ms, retention->max_age_ms);

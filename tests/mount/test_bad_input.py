@@ -381,7 +381,6 @@ def test_a_line_of_100_mb_on_produce(m, where):
 # -- known defects
 
 
-@pytest.mark.xfail(reason="engine/log/retention.c takes a sealed segment although what is left is below the limit", strict=False)
 def test_retention_by_bytes_keeps_what_fits(m):
     """A limit of one segment: after a segment is full the newest records are still there."""
     part = m.make("t", segment_bytes=65536)
