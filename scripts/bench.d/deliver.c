@@ -1,0 +1,299 @@
+/* Reads, consumes and settles records as fast as it can, for scripts/bench.
+ *
+ * usage: deliver log|drain FILE SIZE          reads of SIZE bytes up to the end of file
+ *        deliver bin FILE ACK SIZE            likewise of consume.bin, each read's receipts written to ACK in one write
+ *        deliver consume FILE N               N records, one a read, settled 512 at a time
+ *        deliver trips FILE N                 N reads that are answered with nothing
+ *        deliver wake PRODUCE CONSUME PLAIN N from before a write and fsync to the return of a read that waited, N times;
+ *                                             after each, an append and fdatasync of the same bytes to PLAIN
+ * Prints, of the first four: records or reads, and seconds; of trips and wake also medians in microseconds. */
+#define _GNU_SOURCE
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SETTLE_EVERY 512
+#define BIN_HEAD_BYTES 36
+#define RECEIPT_BYTES 53 /* the longest receipt with its newline */
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void die(const char *what, const char *path)
+{
+    fprintf(stderr, "deliver: %s %s: %s\n", what, path, strerror(errno));
+    exit(1);
+}
+
+static int open_or_die(const char *path, int flags)
+{
+    int fd = open(path, flags | O_CLOEXEC, 0600);
+    if (fd < 0)
+        die("open", path);
+    return fd;
+}
+
+static size_t read_or_die(int fd, char *buf, size_t size, const char *path)
+{
+    ssize_t n = read(fd, buf, size);
+    if (n < 0)
+        die("read", path);
+    return (size_t)n;
+}
+
+static void write_or_die(int fd, const char *buf, size_t size, const char *path)
+{
+    if (write(fd, buf, size) != (ssize_t)size)
+        die("write", path);
+}
+
+static void sync_or_die(int fd, const char *path)
+{
+    if (fsync(fd) != 0)
+        die("fsync", path);
+}
+
+static size_t count_lines(const char *buf, size_t size)
+{
+    size_t n = 0;
+    for (const char *at = buf; (at = memchr(at, '\n', size - (size_t)(at - buf))); at++)
+        n++;
+    return n;
+}
+
+/* Counting lines costs the same on both files that are compared so. */
+static int lines(const char *path, size_t size)
+{
+    char *buf = malloc(size);
+    int fd = open_or_die(path, O_RDONLY);
+    size_t n, n_records = 0;
+    double start = now_s();
+    while ((n = read_or_die(fd, buf, size, path)) > 0)
+        n_records += count_lines(buf, n);
+    printf("%zu %.6f\n", n_records, now_s() - start);
+    close(fd);
+    free(buf);
+    return 0;
+}
+
+static char *put_number(char *at, uint64_t number)
+{
+    char digits[20];
+    size_t n = 0;
+    do
+        digits[n++] = (char)('0' + number % 10);
+    while ((number /= 10) > 0);
+    while (n > 0)
+        *at++ = digits[--n];
+    return at;
+}
+
+static uint64_t get_be64(const char *at)
+{
+    uint64_t number;
+    memcpy(&number, at, sizeof number);
+    return be64toh(number);
+}
+
+static uint32_t get_be32(const char *at)
+{
+    uint32_t number;
+    memcpy(&number, at, sizeof number);
+    return be32toh(number);
+}
+
+/* The receipts of the records in buf as lines for `ack`; their size. */
+static size_t put_receipts(const char *buf, size_t size, char *receipts, size_t *n_records)
+{
+    char *at = receipts;
+    for (size_t pos = 0; pos + BIN_HEAD_BYTES <= size; pos += 4 + get_be32(buf + pos)) {
+        at = put_number(at, get_be32(buf + pos + 4));
+        *at++ = ':';
+        at = put_number(at, get_be64(buf + pos + 8));
+        *at++ = ':';
+        at = put_number(at, get_be64(buf + pos + 16));
+        *at++ = '\n';
+        (*n_records)++;
+    }
+    return (size_t)(at - receipts);
+}
+
+static int bin(const char *path, const char *ack_path, size_t size)
+{
+    char *buf = malloc(size);
+    char *receipts = malloc((size / BIN_HEAD_BYTES + 1) * RECEIPT_BYTES);
+    int fd = open_or_die(path, O_RDONLY | O_NONBLOCK);
+    int ack = open_or_die(ack_path, O_WRONLY);
+    size_t n_records = 0;
+    double start = now_s();
+    for (ssize_t n; (n = read(fd, buf, size)) > 0;)
+        write_or_die(ack, receipts, put_receipts(buf, (size_t)n, receipts, &n_records), ack_path);
+    if (errno != EAGAIN)
+        die("read", path);
+    printf("%zu %.6f\n", n_records, now_s() - start);
+    close(fd);
+    close(ack);
+    free(buf);
+    free(receipts);
+    return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, size_t n)
+{
+    qsort(values, n, sizeof *values, by_value);
+    return values[n / 2];
+}
+
+static int consume(const char *path, size_t n_records)
+{
+    char buf[4096];
+    int fd = open_or_die(path, O_RDWR);
+    double start = now_s();
+    for (size_t i = 1; i <= n_records; i++) {
+        (void)read_or_die(fd, buf, sizeof buf, path);
+        if (i % SETTLE_EVERY == 0 || i == n_records)
+            write_or_die(fd, "ack\n", 4, path);
+    }
+    printf("%zu %.6f\n", n_records, now_s() - start);
+    close(fd);
+    return 0;
+}
+
+static int trips(const char *path, size_t n_trips)
+{
+    char buf[4096];
+    double *micros = malloc(n_trips * sizeof *micros);
+    int fd = open_or_die(path, O_RDWR);
+    double start = now_s();
+    for (size_t i = 0; i < n_trips; i++) {
+        double before = now_s();
+        (void)read_or_die(fd, buf, sizeof buf, path);
+        micros[i] = (now_s() - before) * 1e6;
+    }
+    double seconds = now_s() - start;
+    printf("%zu %.6f %.2f\n", n_trips, seconds, median(micros, n_trips));
+    close(fd);
+    free(micros);
+    return 0;
+}
+
+/* ---- wake ---- */
+
+/* The reader's side. */
+typedef struct Sleeper {
+    const char *path;
+    size_t n;
+    /* guarded by lock */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    size_t n_begun, n_woken;
+    double woken_s;
+} Sleeper;
+
+static void *sleep_and_wake(void *user_data)
+{
+    Sleeper *sleeper = user_data;
+    char buf[4096];
+    int fd = open_or_die(sleeper->path, O_RDWR);
+    for (size_t i = 0; i < sleeper->n; i++) {
+        pthread_mutex_lock(&sleeper->lock);
+        sleeper->n_begun++;
+        pthread_cond_signal(&sleeper->changed);
+        pthread_mutex_unlock(&sleeper->lock);
+        (void)read_or_die(fd, buf, sizeof buf, sleeper->path);
+        double woken_s = now_s();
+        write_or_die(fd, "ack\n", 4, sleeper->path);
+        pthread_mutex_lock(&sleeper->lock);
+        sleeper->woken_s = woken_s;
+        sleeper->n_woken++;
+        pthread_cond_signal(&sleeper->changed);
+        pthread_mutex_unlock(&sleeper->lock);
+    }
+    close(fd);
+    return NULL;
+}
+
+static void wait_until(Sleeper *sleeper, const size_t *counter, size_t value)
+{
+    pthread_mutex_lock(&sleeper->lock);
+    while (*counter < value)
+        pthread_cond_wait(&sleeper->changed, &sleeper->lock);
+    pthread_mutex_unlock(&sleeper->lock);
+}
+
+static double append_plain(int fd, const char *record, size_t size, const char *path)
+{
+    double start = now_s();
+    write_or_die(fd, record, size, path);
+    if (fdatasync(fd) != 0)
+        die("fdatasync", path);
+    return now_s() - start;
+}
+
+static int wake(const char *produce_path, const char *consume_path, const char *plain_path, size_t n)
+{
+    static char record[100];
+    Sleeper sleeper = { .path = consume_path, .n = n };
+    double *woken = malloc(n * sizeof *woken), *plain = malloc(n * sizeof *plain);
+    pthread_t thread;
+    memset(record, 'w', sizeof record - 1);
+    record[sizeof record - 1] = '\n';
+    pthread_mutex_init(&sleeper.lock, NULL);
+    pthread_cond_init(&sleeper.changed, NULL);
+    int fd = open_or_die(produce_path, O_WRONLY), plain_fd = open_or_die(plain_path, O_WRONLY | O_CREAT | O_APPEND);
+    if (pthread_create(&thread, NULL, sleep_and_wake, &sleeper) != 0)
+        die("thread for", consume_path);
+    for (size_t i = 0; i < n; i++) {
+        wait_until(&sleeper, &sleeper.n_begun, i + 1);
+        plain[i] = append_plain(plain_fd, record, sizeof record, plain_path) * 1e6;
+        usleep(2000); /* it waits by now */
+        double start = now_s();
+        write_or_die(fd, record, sizeof record, produce_path);
+        sync_or_die(fd, produce_path);
+        wait_until(&sleeper, &sleeper.n_woken, i + 1);
+        woken[i] = (sleeper.woken_s - start) * 1e6;
+    }
+    pthread_join(thread, NULL);
+    printf("%.2f %.2f\n", median(woken, n), median(plain, n));
+    close(fd);
+    close(plain_fd);
+    free(woken);
+    free(plain);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *verb = argc > 1 ? argv[1] : "";
+    if (argc == 4 && (strcmp(verb, "log") == 0 || strcmp(verb, "drain") == 0))
+        return lines(argv[2], strtoul(argv[3], NULL, 10));
+    if (argc == 5 && strcmp(verb, "bin") == 0)
+        return bin(argv[2], argv[3], strtoul(argv[4], NULL, 10));
+    if (argc == 4 && strcmp(verb, "consume") == 0)
+        return consume(argv[2], strtoul(argv[3], NULL, 10));
+    if (argc == 4 && strcmp(verb, "trips") == 0)
+        return trips(argv[2], strtoul(argv[3], NULL, 10));
+    if (argc == 6 && strcmp(verb, "wake") == 0)
+        return wake(argv[2], argv[3], argv[4], strtoul(argv[5], NULL, 10));
+    fprintf(stderr, "usage: see the head of deliver.c\n");
+    return 2;
+}
