@@ -3,7 +3,7 @@
 
 #include "engine/base/names.h"
 #include "engine/io/io.h"
-#include "engine/log/frame_cache.h"
+#include "engine/log/segments/frame_cache.h"
 #include "engine/meta/incarnation.h"
 #include "engine/queue/receipt.h"
 

@@ -3,7 +3,7 @@
 #include "engine/engine_private.h"
 
 #include "engine/ingress/ingress.h"
-#include "engine/log/frame_cache.h"
+#include "engine/log/segments/frame_cache.h"
 
 typedef struct Row {
     NrdCounter counter;

@@ -19,9 +19,9 @@
 #include "engine/base/clock.h"
 #include "engine/base/crc32c.h"
 #include "engine/io/io.h"
-#include "engine/log/frame_cache.h"
-#include "engine/log/frame_writer.h"
-#include "engine/log/segment_age.h"
+#include "engine/log/frames/frame_writer.h"
+#include "engine/log/segments/frame_cache.h"
+#include "engine/log/segments/segment_age.h"
 #include "engine/log/zero_ahead.h"
 
 #include <errno.h>

@@ -14,28 +14,12 @@
 #define NRD_LOG_LOG_H
 
 #include "engine/base/macros.h"
-#include "engine/log/record.h"
+#include "engine/log/frames/record.h"
+#include "engine/log/reading/reading.h"
+#include "engine/log/state/settings.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-typedef struct NrdLog NrdLog;
-typedef struct NrdLogCursor NrdLogCursor;
-typedef struct NrdText NrdText;
-
-typedef enum NrdCodec { NRD_CODEC_NONE = 0, NRD_CODEC_ZSTD = 1 } NrdCodec;
-
-/* A good value for prealloc_bytes below (zero_ahead.h has the figures). */
-#define NRD_LOG_PREALLOC_BYTES ((uint64_t)64 * 1024)
-
-/* What may change while a log is open. */
-typedef struct NrdLogSettings {
-    uint64_t segment_bytes; /* roll above this */
-    NrdCodec codec;
-    int zstd_level;          /* 1-19 */
-    int64_t roll_age_ms;     /* roll before the first write that finds the oldest record older; 0: never */
-    uint64_t prealloc_bytes; /* zeros written ahead of the active segment's tail, a chunk at a time; 0: none */
-} NrdLogSettings;
 
 typedef struct NrdLogOptions {
     int root_fd;        /* the data directory; borrowed, outlives the log */
@@ -150,61 +134,5 @@ void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats); /* never blocks on the 
 char *nrd_log_poison_reason(NrdLog *log);                /* one sentence or NULL; g_free */
 uint64_t nrd_log_hwm(NrdLog *log);                       /* atomic load */
 uint64_t nrd_log_oldest(NrdLog *log);                    /* atomic load */
-
-/* A cursor reads records by offset and keeps the frame it is in, so that reading in order costs one disk read per
- * frame. One thread at a time per cursor; freed before its log. */
-NrdLogCursor *nrd_log_cursor_new(NrdLog *log);
-void nrd_log_cursor_free(NrdLogCursor *cursor);  /* takes NULL */
-void nrd_log_cursor_rest(NrdLogCursor *cursor);  /* gives back what it keeps in memory, but knows where it is */
-void nrd_log_cursor_reset(NrdLogCursor *cursor); /* and forgets where it is; it may be used again */
-
-/* Reads the record at offset. The view points into the cursor and is valid until its next use.
- * Errors: -ENOENT below the oldest or at or above the high watermark; -EBADMSG when its frame is damaged or lost, then
- * *ret_next_offset is the next offset (above `offset`, at most the high watermark) that is worth trying; -EIO when the
- * disk fails (try again later; not a gap); -ESHUTDOWN after close. Damage is counted and logged here, once per frame. */
-int nrd_log_cursor_read(NrdLogCursor *cursor, uint64_t offset, NrdRecordView *ret_view,
-                        uint64_t *ret_next_offset) NRD_MUST_CHECK;
-
-/* The text of the log (`log`): every committed payload followed by a newline, from the oldest record retained when the
- * text was opened. Positions are stable while it is open, whatever retention does; it grows with the high watermark.
- * Any thread; reads of one text are serialised inside. A text that was read to its end keeps no memory and no
- * descriptor. */
-int nrd_text_open(NrdLog *log, NrdText **ret_text) NRD_MUST_CHECK;
-
-/* The same, from the record at `offset` on (the next one that can be read, when it is lost); position 0 is its first
- * byte. -ENOENT below the oldest or above the high watermark; the watermark itself is an empty text that grows. Costs a
- * seek. Blocks. */
-int nrd_text_open_from(NrdLog *log, uint64_t offset, NrdText **ret_text) NRD_MUST_CHECK;
-void nrd_text_close(NrdText *text);    /* takes NULL */
-uint64_t nrd_text_size(NrdText *text); /* bytes readable now; never blocks on the disk */
-
-/* Copies up to size bytes at pos; *ret_size is 0 at the end. Damaged frames are passed over, counted and logged.
- * Costs O(log segments + log index + one gap) to seek. Errors: -ENOENT when retention has taken the position away and
- * the reader was well past it (a megabyte, or half a minute without a read); -EIO, -ESHUTDOWN. */
-int nrd_text_read(NrdText *text, uint64_t pos, void *buf, size_t size, size_t *ret_size) NRD_MUST_CHECK;
-
-/* The first offset whose commit time is at or after time_ms (Unix milliseconds): the oldest when all are, the high
- * watermark when none is yet. Commit times never decrease, so it is a search over segments, index and one gap.
- * Errors: -EIO, -ESHUTDOWN. Any thread. Blocks. */
-int nrd_log_find_time(NrdLog *log, int64_t time_ms, uint64_t *ret_offset) NRD_MUST_CHECK;
-
-/* A segment as the outside sees it. */
-typedef struct NrdSegmentInfo {
-    uint64_t base;
-    uint64_t size_bytes; /* up to the end of the last committed frame */
-    int64_t last_ms;     /* commit time of its newest record, 0 when it has none */
-    bool sealed;
-} NrdSegmentInfo;
-
-/* All retained segments, oldest first (NrdSegmentInfo; g_array_unref). Never blocks on the disk. */
-GArray *nrd_log_segment_infos(NrdLog *log);
-
-/* The file bytes of one segment, up to the last committed frame; grows while the segment is the active one. What
- * retention detaches meanwhile stays readable. Any thread. */
-typedef struct NrdRaw NrdRaw;
-int nrd_raw_open(NrdLog *log, uint64_t base, NrdRaw **ret_raw) NRD_MUST_CHECK; /* -ENOENT, -ESHUTDOWN */
-void nrd_raw_close(NrdRaw *raw);                                               /* takes NULL */
-void nrd_raw_info(NrdRaw *raw, NrdSegmentInfo *ret_info);                      /* never blocks on the disk */
-int nrd_raw_read(NrdRaw *raw, uint64_t pos, void *buf, size_t size, size_t *ret_size) NRD_MUST_CHECK;
 
 #endif

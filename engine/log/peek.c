@@ -9,8 +9,8 @@
  * Everything else is left to an open. */
 #include "engine/log/log_private.h"
 
-#include "engine/log/index_file.h"
-#include "engine/log/segment_files.h"
+#include "engine/log/index/index_file.h"
+#include "engine/log/segments/segment_files.h"
 
 #include <errno.h>
 #include <inttypes.h>

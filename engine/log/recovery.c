@@ -23,9 +23,9 @@
 #include "engine/log/log_private.h"
 
 #include "engine/io/io.h"
-#include "engine/log/scan.h"
-#include "engine/log/segment_age.h"
-#include "engine/log/segment_files.h"
+#include "engine/log/index/scan.h"
+#include "engine/log/segments/segment_age.h"
+#include "engine/log/segments/segment_files.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -7,8 +7,8 @@
 #include "engine/log/log_private.h"
 
 #include "engine/io/io.h"
-#include "engine/log/frame_cache.h"
-#include "engine/log/scan.h"
+#include "engine/log/index/scan.h"
+#include "engine/log/segments/frame_cache.h"
 
 #include <errno.h>
 

@@ -11,8 +11,9 @@
 #include "engine/log/log_private.h"
 
 #include "engine/io/io.h"
-#include "engine/log/frame_cache.h"
-#include "engine/log/segment_age.h"
+#include "engine/log/reading/texts.h"
+#include "engine/log/segments/frame_cache.h"
+#include "engine/log/segments/segment_age.h"
 
 #include <errno.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/io/io.h"
-#include "engine/log/segment_age.h"
+#include "engine/log/segments/segment_age.h"
 #include "engine/log/zero_ahead.h"
 
 #include <errno.h>

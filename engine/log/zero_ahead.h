@@ -24,7 +24,7 @@
 #ifndef NRD_LOG_ZERO_AHEAD_H
 #define NRD_LOG_ZERO_AHEAD_H
 
-#include "engine/log/log_private.h"
+#include "engine/log/state/state.h"
 
 /* Counts this commit among those in flight in the process, whose number decides. Any thread. */
 void nrd_zero_ahead_enter(void);

@@ -5,8 +5,8 @@
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
 #include "engine/io/io.h"
-#include "engine/log/frame_cache.h"
-#include "engine/log/log_private.h"
+#include "engine/log/segments/frame_cache.h"
+#include "engine/log/state/state.h"
 
 #include <errno.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
 #include "engine/base/endian.h"
-#include "engine/log/frame_cache.h"
+#include "engine/log/segments/frame_cache.h"
 
 #include <errno.h>
 #include <string.h>

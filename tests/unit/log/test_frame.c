@@ -1,10 +1,10 @@
 /* Records, frames and codecs against bytes written by hand. */
 #include "engine/base/crc32c.h"
 #include "engine/base/endian.h"
-#include "engine/log/codec.h"
-#include "engine/log/frame.h"
-#include "engine/log/frame_writer.h"
-#include "engine/log/record.h"
+#include "engine/log/frames/codec.h"
+#include "engine/log/frames/frame.h"
+#include "engine/log/frames/frame_writer.h"
+#include "engine/log/frames/record.h"
 
 #include <errno.h>
 #include <glib.h>

@@ -3,9 +3,9 @@
 
 #include "engine/base/diag.h"
 #include "engine/io/io.h"
-#include "engine/log/frame_cache.h"
-#include "engine/log/log_private.h"
-#include "engine/log/segment_private.h"
+#include "engine/log/segments/frame_cache.h"
+#include "engine/log/segments/segment_private.h"
+#include "engine/log/state/state.h"
 
 #include <errno.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "engine/base/diag.h"
 #include "engine/io/io.h"
-#include "engine/log/frame_cache.h"
+#include "engine/log/segments/frame_cache.h"
 
 #include <sys/resource.h>
 

@@ -3,8 +3,8 @@
 
 #include "engine/base/diag.h"
 #include "engine/io/io.h"
-#include "engine/log/index_file.h"
-#include "engine/log/map_cache.h"
+#include "engine/log/index/index_file.h"
+#include "engine/log/segments/map_cache.h"
 
 #include <errno.h>
 #include <fcntl.h>

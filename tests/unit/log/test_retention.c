@@ -4,7 +4,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
 #include "engine/io/io.h"
-#include "engine/log/log_private.h"
+#include "engine/log/state/state.h"
 
 #include <errno.h>
 #include <fcntl.h>

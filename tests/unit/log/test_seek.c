@@ -4,8 +4,8 @@
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
 #include "engine/io/io.h"
-#include "engine/log/log_private.h"
-#include "engine/log/text_private.h"
+#include "engine/log/reading/text_private.h"
+#include "engine/log/state/state.h"
 
 #include <errno.h>
 #include <string.h>

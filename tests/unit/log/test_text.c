@@ -3,7 +3,7 @@
 
 #include "engine/base/diag.h"
 #include "engine/io/io.h"
-#include "engine/log/index_search.h"
+#include "engine/log/index/index_search.h"
 
 #include <errno.h>
 #include <glib/gstdio.h>

@@ -3,7 +3,7 @@
 
 #include "engine/base/diag.h"
 #include "engine/io/io.h"
-#include "engine/log/log_private.h"
+#include "engine/log/state/state.h"
 #include "engine/log/zero_ahead.h"
 
 #include <errno.h>

@@ -1,0 +1,171 @@
+/* See codec.h. */
+#include "engine/log/frames/codec.h"
+
+#include "engine/log/frames/frame.h"
+
+#include <errno.h>
+#include <glib.h>
+#include <stdbool.h>
+#include <string.h>
+#include <zstd.h>
+
+#define N_CONTEXTS 4
+
+static GMutex context_lock;
+/* guarded by context_lock: contexts that nobody uses */
+static ZSTD_CCtx *idle_compressors[N_CONTEXTS];
+static unsigned n_idle_compressors;
+static ZSTD_DCtx *idle_decompressors[N_CONTEXTS];
+static unsigned n_idle_decompressors;
+
+static ZSTD_CCtx *take_compressor(void)
+{
+    ZSTD_CCtx *context = NULL;
+
+    g_mutex_lock(&context_lock);
+    if (n_idle_compressors > 0)
+        context = idle_compressors[--n_idle_compressors];
+    g_mutex_unlock(&context_lock);
+    return context != NULL ? context : ZSTD_createCCtx();
+}
+
+static void give_compressor(ZSTD_CCtx *context)
+{
+    g_mutex_lock(&context_lock);
+    if (n_idle_compressors < N_CONTEXTS) {
+        idle_compressors[n_idle_compressors++] = context;
+        context = NULL;
+    }
+    g_mutex_unlock(&context_lock);
+    ZSTD_freeCCtx(context);
+}
+
+static ZSTD_DCtx *take_decompressor(void)
+{
+    ZSTD_DCtx *context = NULL;
+
+    g_mutex_lock(&context_lock);
+    if (n_idle_decompressors > 0)
+        context = idle_decompressors[--n_idle_decompressors];
+    g_mutex_unlock(&context_lock);
+    return context != NULL ? context : ZSTD_createDCtx();
+}
+
+static void give_decompressor(ZSTD_DCtx *context)
+{
+    g_mutex_lock(&context_lock);
+    if (n_idle_decompressors < N_CONTEXTS) {
+        idle_decompressors[n_idle_decompressors++] = context;
+        context = NULL;
+    }
+    g_mutex_unlock(&context_lock);
+    ZSTD_freeDCtx(context);
+}
+
+int nrd_codec_compress(int level, const uint8_t *src, size_t size, NrdBuffer *out, size_t *ret_size)
+{
+    int r = nrd_buffer_reserve(out, ZSTD_compressBound(size), 0);
+    if (r < 0)
+        return r;
+    ZSTD_CCtx *context = take_compressor();
+    if (context == NULL)
+        return -ENOMEM;
+    size_t n = ZSTD_compressCCtx(context, out->data, out->capacity, src, size, level);
+    give_compressor(context);
+    if (ZSTD_isError(n))
+        return -EIO;
+    *ret_size = n;
+    return 0;
+}
+
+int nrd_codec_decompress(const uint8_t *src, size_t size, size_t raw_bytes, NrdBuffer *out)
+{
+    int r = nrd_buffer_reserve(out, raw_bytes, 0);
+    if (r < 0)
+        return r;
+    ZSTD_DCtx *context = take_decompressor();
+    if (context == NULL)
+        return -ENOMEM;
+    size_t n = ZSTD_decompressDCtx(context, out->data, raw_bytes, src, size);
+    give_decompressor(context);
+    return ZSTD_isError(n) || n != raw_bytes ? -EBADMSG : 0;
+}
+
+/* A zstd frame by hand (RFC 8878, 3.1.1): magic, frame header descriptor 0 (no content size, no checksum), window
+ * descriptor for 128 KiB, then blocks of a 3-byte little-endian header: bit 0 last, bits 1-2 type (0: raw), then size.
+ *
+ * No 0xCA 0xFE can come from these headers: a raw block's first byte has bits 1 and 2 clear, which neither 0xCA nor
+ * 0xFE has, and its third byte is at most 0x10. So a payload in which every 0xCA 0xFE is parted holds none at all. */
+#define BLOCK_MAX_BYTES ((size_t)128 * 1024)
+#define BLOCK_HEADER_BYTES 3
+static const uint8_t wrap_head[] = { 0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x38 };
+
+static uint8_t *put_block(uint8_t *to, const uint8_t *from, size_t size, bool last)
+{
+    uint32_t head = (uint32_t)size << 3 | (last ? 1 : 0);
+    to[0] = (uint8_t)head;
+    to[1] = (uint8_t)(head >> 8);
+    to[2] = (uint8_t)(head >> 16);
+    memcpy(to + BLOCK_HEADER_BYTES, from, size);
+    return to + BLOCK_HEADER_BYTES + size;
+}
+
+/* The next place that has to be parted: a plausible header, or any magic at all when that was not enough. */
+static size_t find_place(const uint8_t *src, size_t size, size_t from, bool every)
+{
+    if (!every)
+        return nrd_frame_find_header(src, size, from);
+    while (from < size) {
+        const uint8_t *p = memchr(src + from, NRD_FRAME_MAGIC_0, size - from);
+        if (p == NULL)
+            return SIZE_MAX;
+        from = (size_t)(p - src);
+        if (from + 1 < size && p[1] == NRD_FRAME_MAGIC_1)
+            return from;
+        from++;
+    }
+    return SIZE_MAX;
+}
+
+static size_t count_places(const uint8_t *src, size_t size, bool every)
+{
+    size_t n = 0;
+    for (size_t at = find_place(src, size, 0, every); at != SIZE_MAX; at = find_place(src, size, at + 1, every))
+        n++;
+    return n;
+}
+
+static int wrap(const uint8_t *src, size_t size, bool every, NrdBuffer *out, size_t *ret_size)
+{
+    size_t n_blocks = count_places(src, size, every) + size / BLOCK_MAX_BYTES + 1;
+    int r = nrd_buffer_reserve(out, sizeof wrap_head + size + n_blocks * BLOCK_HEADER_BYTES, 0);
+    if (r < 0)
+        return r;
+    memcpy(out->data, wrap_head, sizeof wrap_head);
+    uint8_t *to = out->data + sizeof wrap_head;
+    size_t from = 0;
+    size_t place = find_place(src, size, 0, every);
+    do {
+        size_t n = MIN(size - from, BLOCK_MAX_BYTES);
+        if (place != SIZE_MAX && place + 1 - from <= n) {
+            n = place + 1 - from; /* the block ends after the 0xCA */
+            place = find_place(src, size, place + 1, every);
+        }
+        to = put_block(to, src + from, n, from + n == size);
+        from += n;
+    } while (from < size);
+    *ret_size = (size_t)(to - out->data);
+    return 0;
+}
+
+int nrd_codec_wrap(const uint8_t *src, size_t size, NrdBuffer *out, size_t *ret_size)
+{
+    size_t n = 0;
+    int r = wrap(src, size, false, out, &n);
+    if (r == 0 && nrd_frame_find_header(out->data, n, 0) != SIZE_MAX)
+        r = wrap(src, size, true, out, &n); /* the block headers themselves made one up: part every magic */
+    if (r < 0)
+        return r;
+    *ret_size = n;
+    return 0;
+}

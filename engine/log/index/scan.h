@@ -1,0 +1,40 @@
+/* Walks a segment from its first byte, checks every frame, builds the index, and finds the way past damage.
+ *
+ * What counts as what, in order (seed: Recovery; FAULTS: "a frame inside a payload"):
+ *  - A good frame is valid (frame.h) and begins with the offset that is expected.
+ *  - Where there is none, a header that still tells its extent and begins with the expected offset is believed about
+ *    that extent: the walk goes on at its end, and nothing inside ever becomes a record.
+ *  - Otherwise the file is searched byte by byte for a valid frame whose offset the lost bytes can explain and which
+ *    chains: its end is the end of the file, a tail of zeros, or another header that goes on with the right offset.
+ *  - Damage that a good frame follows is a gap, for good. Damage that none follows is the tail.
+ * Linear: the search computes CRCs over a few times the segment's size at most, then takes the rest as damage. */
+#ifndef NRD_LOG_SCAN_H
+#define NRD_LOG_SCAN_H
+
+#include "engine/base/macros.h"
+#include "engine/log/index/index.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What to scan. */
+typedef struct NrdScanWant {
+    int fd; /* of a file whose first size_bytes bytes nobody changes meanwhile */
+    uint64_t base;
+    uint64_t size_bytes;
+    uint64_t end_offset; /* where the segment ends (its successor's base): frames beyond are unreachable, and what is
+                            missing up to there is a gap. UINT64_MAX: unknown, the frames tell */
+} NrdScanWant;
+
+/* What stands behind the last good frame; only for an unknown end_offset. */
+typedef struct NrdScanTail {
+    bool torn;           /* there are bytes behind it that are no frame */
+    bool only_zeros;     /* and all of them are zero */
+    bool misnamed;       /* the file begins with a whole frame of another offset, and holds none of its own */
+    uint64_t max_n_lost; /* at most so many records can have stood there */
+} NrdScanTail;
+
+/* Fills an index. *ret_index is the caller's. -EIO and what the disk says, -ENOMEM. */
+int nrd_scan_segment(const NrdScanWant *want, NrdIndex **ret_index, NrdScanTail *ret_tail) NRD_MUST_CHECK;
+
+#endif

@@ -1,0 +1,86 @@
+/* See segment_files.h. */
+#include "engine/log/segments/segment_files.h"
+
+#include "engine/io/io.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define NAME_DIGITS 20
+
+/* Whether name is 20 digits and ".log"; *ret_base saturates at UINT64_MAX. */
+static bool parse_name(const char *name, uint64_t *ret_base)
+{
+    uint64_t base = 0;
+
+    if (strlen(name) != NAME_DIGITS + 4 || strcmp(name + NAME_DIGITS, ".log") != 0)
+        return false;
+    for (int i = 0; i < NAME_DIGITS; i++) {
+        if (!g_ascii_isdigit(name[i]))
+            return false;
+        unsigned digit = (unsigned)(name[i] - '0');
+        base = base > (UINT64_MAX - digit) / 10 ? UINT64_MAX : base * 10 + digit;
+    }
+    *ret_base = base;
+    return true;
+}
+
+/* Looks at a name; *ret_what: why its file is none, when there was no error. */
+static int look_at(int dir_fd, const char *name, NrdSegmentFile *file, const char **ret_what)
+{
+    struct stat st;
+
+    if (file->base >= INT64_MAX) {
+        *ret_what = "its base offset leaves no room for records";
+        return 0;
+    }
+    int r = nrd_io->fstatat(dir_fd, name, &st);
+    if (r < 0)
+        return r;
+    if (!S_ISREG(st.st_mode))
+        *ret_what = "it is not a regular file";
+    file->size_bytes = (uint64_t)st.st_size;
+    file->mtime_ms = (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
+    return 0;
+}
+
+static void add_name(int dir_fd, const char *name, GArray *files, NrdSegmentOdd *odd)
+{
+    NrdSegmentFile file;
+    const char *what = NULL;
+
+    if (!parse_name(name, &file.base))
+        return; /* not ours: left alone */
+    int r = look_at(dir_fd, name, &file, &what);
+    if (r == 0 && what == NULL)
+        g_array_append_val(files, file);
+    else if (odd->name == NULL)
+        *odd = (NrdSegmentOdd){ g_strdup(name), r, what };
+}
+
+static gint by_base(gconstpointer a, gconstpointer b)
+{
+    const NrdSegmentFile *left = a, *right = b;
+    return left->base < right->base ? -1 : left->base > right->base;
+}
+
+int nrd_segment_files_list(int root_fd, const char *dir, GArray *files, NrdSegmentOdd *ret_odd)
+{
+    GPtrArray *names = g_ptr_array_new_with_free_func(g_free);
+    NrdSegmentOdd odd = { .name = NULL };
+    int dir_fd = -1;
+
+    int r = nrd_io_open_dir(root_fd, dir, &dir_fd);
+    if (r == 0)
+        r = nrd_io->list(dir_fd, names);
+    for (guint i = 0; r == 0 && i < names->len; i++)
+        add_name(dir_fd, names->pdata[i], files, &odd);
+    nrd_io_close(&dir_fd);
+    g_ptr_array_unref(names);
+    if (r < 0)
+        return r;
+    g_array_sort(files, by_base);
+    *ret_odd = odd;
+    return 0;
+}

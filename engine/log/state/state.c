@@ -1,0 +1,67 @@
+/* See state.h. */
+#include "engine/log/state/state.h"
+
+#include "engine/base/diag.h"
+
+#include <errno.h>
+
+NrdSegmentList *nrd_log_segments(NrdLog *log)
+{
+    g_mutex_lock(&log->lock);
+    NrdSegmentList *list = nrd_segment_list_ref(log->list);
+    g_mutex_unlock(&log->lock);
+    return list;
+}
+
+uint64_t nrd_log_visible_text_locked(NrdLog *log, NrdSegment *segment)
+{
+    uint64_t text_bytes = nrd_segment_end(segment).text_bytes;
+    uint64_t hidden = segment == nrd_segment_list_last(log->list) ? log->hidden_text : 0;
+
+    /* damage that was found in what is hidden has made the segment's text shorter, not hidden_text */
+    return text_bytes > hidden ? text_bytes - hidden : 0;
+}
+
+uint64_t nrd_log_visible_size_locked(NrdLog *log, NrdSegment *segment)
+{
+    if (segment != nrd_segment_list_last(log->list))
+        return nrd_segment_size_bytes(segment);
+    /* the two move one after the other: the smaller is right */
+    return MIN(nrd_segment_end(segment).pos, nrd_load(&log->hwm_pos));
+}
+
+NrdSegment *nrd_log_active(NrdLog *log)
+{
+    /* only the committer replaces the list, and it is the caller */
+    return nrd_segment_list_last(log->list);
+}
+
+int nrd_log_check_writable(const NrdLog *log)
+{
+    if (nrd_log_is_closed(log))
+        return -ESHUTDOWN;
+    if (log->home.read_only)
+        return -EROFS;
+    return nrd_log_is_poisoned(log) ? -EIO : 0;
+}
+
+void nrd_log_poison(NrdLog *log, int error, const char *what)
+{
+    char *reason = g_strdup_printf("%s of %s failed: %s; writes are refused until the partition is reopened", what,
+                                   log->home.dir, g_strerror(-error));
+
+    g_mutex_lock(&log->lock);
+    bool first = log->poison_errno == 0;
+    if (first) {
+        log->poison_errno = -error;
+        log->poison_reason = g_steal_pointer(&reason);
+    }
+    g_mutex_unlock(&log->lock);
+    __atomic_store_n(&log->poisoned, true, __ATOMIC_RELEASE);
+    if (first) {
+        nrd_counter_add(NRD_COUNTER_FSYNC_POISONED, 1);
+        nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, (int64_t)nrd_load(&log->hwm)), "%s",
+                 log->poison_reason);
+    }
+    g_free(reason);
+}
