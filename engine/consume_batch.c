@@ -44,35 +44,36 @@ static uint32_t lease_run(NrdPartition *partition, bool sure, Run *run, uint32_t
     return n;
 }
 
-static bool copy_one(NrdPartition *partition, NrdBatch *batch, const NrdRecordView *view, uint64_t nonce)
+/* false: there is no room. */
+static bool copy_one(NrdPartition *partition, NrdBatch *batch, const NrdRecordView *view, uint64_t nonce,
+                     NrdHold *ret_hold)
 {
     NrdDelivery delivery = { partition->number, view->offset,   nonce,         view->commit_ms,
                              view->key,         view->key_size, view->payload, view->payload_size };
     size_t size = batch->copy(batch->user_data, &delivery);
-    if (size == 0) {
-        batch->full = true;
-        return false;
-    }
-    NrdHold hold = { partition->number, (uint32_t)size, view->offset, nonce };
-    g_array_append_val(batch->holds, hold);
-    return true;
+    *ret_hold = (NrdHold){ partition->number, (uint32_t)size, view->offset, nonce };
+    return size > 0;
 }
 
 /* Copies what can be read and has room. An error is about the record behind those. Read lock held. */
 static int copy_run_locked(NrdPartition *partition, NrdBatch *batch, Run *run)
 {
     NrdLogCursor *cursor = nrd_consume_cursor_locked(partition);
-    NrdRecordView view;
+    guint n_before = batch->holds->len;
+    g_array_set_size(batch->holds, n_before + run->n);
+    NrdHold *holds = &g_array_index(batch->holds, NrdHold, n_before);
     int rc = 0;
-    nrd_random_fill(run->nonces, run->n);
-    for (uint32_t i = 0; i < run->n; i++)
-        run->nonces[i] &= INT64_MAX;
-    while (run->n_copied < run->n && rc == 0 && !batch->full) {
-        rc = nrd_log_cursor_read(cursor, run->first + run->n_copied, &view, &run->next_offset);
-        if (rc == 0 && copy_one(partition, batch, &view, run->nonces[run->n_copied]))
-            run->n_copied++;
+    uint32_t i = 0;
+    for (; i < run->n; i++) {
+        NrdRecordView view;
+        rc = nrd_log_cursor_read(cursor, run->first + i, &view, &run->next_offset);
+        batch->full = rc == 0 && !copy_one(partition, batch, &view, run->nonces[i], &holds[i]);
+        if (rc < 0 || batch->full)
+            break;
     }
-    nrd_consume_cursor_done_locked(partition, rc == 0 ? run->first + run->n_copied : 0);
+    nrd_consume_cursor_done_locked(partition, rc == 0 ? run->first + i : 0);
+    g_array_set_size(batch->holds, n_before + i);
+    run->n_copied = i;
     return rc;
 }
 
@@ -86,8 +87,16 @@ static void drop_copies(NrdBatch *batch, uint32_t n)
     batch->full = false;
 }
 
+static void make_nonces(Run *run)
+{
+    nrd_random_fill(run->nonces, run->n);
+    for (uint32_t i = 0; i < run->n; i++)
+        run->nonces[i] &= INT64_MAX; /* as the queue will have them */
+}
+
 static int take_run_locked(NrdPartition *partition, NrdBatch *batch, Run *run)
 {
+    make_nonces(run);
     int rc = copy_run_locked(partition, batch, run);
     if (run->n_copied > 0)
         run->n_leased = lease_run(partition, batch->sure, run, run->n_copied);

@@ -181,6 +181,28 @@ void nrd_held_put(NrdHeld *held, NrdHold hold)
     held->peak = MAX(held->peak, held->holds->len);
 }
 
+/* Whether holds can be added at the end of a sorted set. */
+static bool are_behind(const NrdHeld *held, const NrdHold *holds, guint n)
+{
+    const NrdHold *last = nrd_held_count(held) > 0 ? at(held, held->holds->len - 1) : NULL;
+    for (guint i = 0; i < n; last = &holds[i++]) {
+        if (last && compare(last, holds[i].partition, holds[i].offset) >= 0)
+            return false;
+    }
+    return !held->buckets;
+}
+
+void nrd_held_put_all(NrdHeld *held, const NrdHold *holds, guint n)
+{
+    if (n > 0 && are_behind(held, holds, n)) {
+        g_array_append_vals(held->holds, holds, n);
+        held->peak = MAX(held->peak, held->holds->len);
+        return;
+    }
+    for (guint i = 0; i < n; i++)
+        nrd_held_put(held, holds[i]);
+}
+
 /* false: it stands in between. */
 static bool remove_from_ends(NrdHeld *held, const NrdHold *hold)
 {

@@ -16,6 +16,9 @@ guint nrd_held_count(const NrdHeld *held);
 /* Adds a lease, in the place of another one on the same record. O(1) amortised, and so is removing. */
 void nrd_held_put(NrdHeld *held, NrdHold hold);
 
+/* Likewise for each of them; quicker when they are in order and behind all that are there. */
+void nrd_held_put_all(NrdHeld *held, const NrdHold *holds, guint n);
+
 /* The lease on a record, or NULL; valid until the next change. O(log n). */
 NrdHold *nrd_held_find(const NrdHeld *held, uint32_t partition, uint64_t offset);
 

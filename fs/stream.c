@@ -94,11 +94,13 @@ void nrd_stream_hold(NrdStream *stream, NrdHold lease)
     g_mutex_unlock(&stream->lock);
 }
 
-void nrd_stream_hold_all(NrdStream *stream, const GArray *leases)
+void nrd_stream_hold_all(NrdStream *stream, GArray *leases)
 {
-    g_mutex_lock(&stream->lock);
+    NrdHold *holds = (NrdHold *)(void *)leases->data;
     for (guint i = 0; i < leases->len; i++)
-        hold_locked(stream, g_array_index(leases, NrdHold, i), DELIVERED);
+        holds[i].note = DELIVERED;
+    g_mutex_lock(&stream->lock);
+    nrd_held_put_all(stream->held, holds, leases->len);
     g_mutex_unlock(&stream->lock);
 }
 

@@ -37,8 +37,8 @@ GString *nrd_stream_line(const NrdDelivery *delivery);
 /* A record handed over whole. */
 void nrd_stream_hold(NrdStream *stream, NrdHold lease);
 
-/* Records handed over whole (NrdHold). */
-void nrd_stream_hold_all(NrdStream *stream, const GArray *leases);
+/* Records handed over whole (NrdHold, whose note is used). */
+void nrd_stream_hold_all(NrdStream *stream, GArray *leases);
 
 /* A record of which pos bytes are handed over; takes text. */
 void nrd_stream_hold_rest(NrdStream *stream, NrdHold lease, GString *text, size_t pos);

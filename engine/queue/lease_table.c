@@ -156,20 +156,19 @@ static void link_behind(NrdLeaseTable *table, List *list, uint64_t before, uint6
         entry_of(table, entry->next)->previous = offset;
 }
 
-static void link_in(NrdLeaseTable *table, uint64_t offset, NrdLeaseEntry *entry)
+/* The list to whose end a lease that is over at that time belongs, or the last one with the place in it, which is behind
+ * *ret_before. */
+static List *find_list(NrdLeaseTable *table, int64_t expiry_ms, uint64_t *ret_before)
 {
     for (int i = 0; i < MAX_LISTS; i++) {
         List *list = &table->lists[i];
-        if (list->tail == NRD_LEASE_NONE || entry_of(table, list->tail)->expiry_ms <= entry->expiry_ms) {
-            link_behind(table, list, list->tail, offset, entry);
-            return;
-        }
+        *ret_before = list->tail;
+        if (list->tail == NRD_LEASE_NONE || entry_of(table, list->tail)->expiry_ms <= expiry_ms)
+            return list;
     }
-    List *list = &table->lists[MAX_LISTS - 1];
-    uint64_t before = list->tail;
-    while (before != NRD_LEASE_NONE && entry_of(table, before)->expiry_ms > entry->expiry_ms)
-        before = entry_of(table, before)->previous;
-    link_behind(table, list, before, offset, entry);
+    while (*ret_before != NRD_LEASE_NONE && entry_of(table, *ret_before)->expiry_ms > expiry_ms)
+        *ret_before = entry_of(table, *ret_before)->previous;
+    return &table->lists[MAX_LISTS - 1];
 }
 
 /* The list at one of whose ends offset stands. */
@@ -216,9 +215,8 @@ uint64_t nrd_lease_table_soonest(const NrdLeaseTable *table)
     return soonest;
 }
 
-void nrd_lease_table_add(NrdLeaseTable *table, uint64_t offset, uint64_t nonce, int64_t expiry_ms)
+static NrdLeaseEntry *add_entry(NrdLeaseTable *table, uint64_t offset, uint64_t nonce, int64_t expiry_ms)
 {
-    g_assert(offset != NRD_LEASE_NONE);
     Page *page = page_of(table, offset);
     if (!page)
         page = make_page(table, offset / PAGE_LEASES);
@@ -229,16 +227,34 @@ void nrd_lease_table_add(NrdLeaseTable *table, uint64_t offset, uint64_t nonce, 
     NrdLeaseEntry *entry = &page->entries[offset % PAGE_LEASES];
     entry->nonce = nonce;
     entry->expiry_ms = expiry_ms;
-    link_in(table, offset, entry);
+    return entry;
+}
+
+void nrd_lease_table_add_run(NrdLeaseTable *table, uint64_t first, const uint64_t *nonces, uint32_t n, int64_t expiry_ms)
+{
+    uint64_t before;
+    List *list = find_list(table, expiry_ms, &before);
+    g_assert(first + n > first); /* none is NRD_LEASE_NONE */
+    for (uint32_t i = 0; i < n; i++) {
+        link_behind(table, list, before, first + i, add_entry(table, first + i, nonces[i], expiry_ms));
+        before = first + i;
+    }
+}
+
+void nrd_lease_table_add(NrdLeaseTable *table, uint64_t offset, uint64_t nonce, int64_t expiry_ms)
+{
+    nrd_lease_table_add_run(table, offset, &nonce, 1, expiry_ms);
 }
 
 void nrd_lease_table_set_expiry(NrdLeaseTable *table, uint64_t offset, int64_t expiry_ms)
 {
     g_assert(nrd_lease_table_find(table, offset));
     NrdLeaseEntry *entry = entry_of(table, offset);
+    uint64_t before;
     link_out(table, offset, entry);
     entry->expiry_ms = expiry_ms;
-    link_in(table, offset, entry);
+    List *list = find_list(table, expiry_ms, &before);
+    link_behind(table, list, before, offset, entry);
 }
 
 void nrd_lease_table_remove(NrdLeaseTable *table, uint64_t offset)

@@ -44,6 +44,10 @@ uint64_t nrd_lease_table_soonest(const NrdLeaseTable *table);
  * orders; else O(n). */
 void nrd_lease_table_add(NrdLeaseTable *table, uint64_t offset, uint64_t nonce, int64_t expiry_ms);
 
+/* Likewise n offsets from first on, which end together. */
+void nrd_lease_table_add_run(NrdLeaseTable *table, uint64_t first, const uint64_t *nonces, uint32_t n,
+                             int64_t expiry_ms);
+
 /* Both: the offset has a lease. The cost is that of an addition. */
 void nrd_lease_table_set_expiry(NrdLeaseTable *table, uint64_t offset, int64_t expiry_ms);
 void nrd_lease_table_remove(NrdLeaseTable *table, uint64_t offset);

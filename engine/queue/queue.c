@@ -209,8 +209,8 @@ uint32_t nrd_queue_take_run(NrdQueue *queue, uint64_t oldest, uint64_t hwm, bool
         else
             queue->next = first + i + 1;
         nonces[i] &= NONCE_MASK;
-        nrd_lease_table_add(queue->leases, first + i, nonces[i], expiry(queue, now_mono_ms));
     }
+    nrd_lease_table_add_run(queue->leases, first, nonces, n_free, expiry(queue, now_mono_ms));
     return n_free;
 }
 

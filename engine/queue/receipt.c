@@ -9,34 +9,55 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Eight digits at once, or false: the text holds eight bytes. Adds neighbours, then pairs, then fours. */
-static bool parse_eight(const char *text, uint64_t *ret_value)
+/* Up to eight bytes of the text from pos on, the first in the lowest byte; zeros behind its end. */
+static uint64_t load_bytes(const char *text, size_t size, size_t pos)
 {
-    uint64_t x;
-    memcpy(&x, text, sizeof x);
-    x = GUINT64_FROM_LE(x) - UINT64_C(0x3030303030303030);
-    if ((x | (x + UINT64_C(0x7676767676767676))) & UINT64_C(0x8080808080808080))
-        return false; /* a byte below '0' or above '9' */
+    uint64_t bytes = 0;
+    size_t n = MIN(size - pos, sizeof bytes);
+    if (n == sizeof bytes) {
+        memcpy(&bytes, text + pos, sizeof bytes);
+        return GUINT64_FROM_LE(bytes);
+    }
+    if (n == 0 || size < sizeof bytes) {
+        for (size_t i = 0; i < n; i++)
+            bytes |= (uint64_t)(uint8_t)text[pos + i] << 8 * i;
+        return bytes;
+    }
+    memcpy(&bytes, text + size - sizeof bytes, sizeof bytes);
+    return GUINT64_FROM_LE(bytes) >> 8 * (sizeof bytes - n);
+}
+
+/* The decimal digits at the front of eight bytes: how many, and their number. All eight bytes are worked on at once. */
+static unsigned read_digits(uint64_t bytes, uint64_t *ret_value)
+{
+    uint64_t x = bytes - UINT64_C(0x3030303030303030);
+    /* The high bit of each byte that is below '0' or above '9'; behind the first of them borrows and carries may lie. */
+    uint64_t others = (x | (x + UINT64_C(0x7676767676767676))) & UINT64_C(0x8080808080808080);
+    unsigned n = others ? (unsigned)__builtin_ctzll(others) / 8 : 8;
+    if (n == 0)
+        return 0;
+    x <<= 8 * (8 - n); /* zeros in front of the digits, nothing behind them */
     x = x * 10 + (x >> 8);
     x = (x & UINT64_C(0x00ff00ff00ff00ff)) * 100 + ((x >> 16) & UINT64_C(0x00ff00ff00ff00ff));
-    *ret_value = (x & UINT64_C(0x0000ffff0000ffff)) * 10000 + ((x >> 32) & 0xffff);
-    *ret_value &= UINT64_C(0xffffffff);
-    return true;
+    x = (x & UINT64_C(0x0000ffff0000ffff)) * 10000 + ((x >> 32) & UINT64_C(0x0000ffff));
+    *ret_value = x & UINT64_C(0xffffffff);
+    return n;
 }
 
 /* Reads a decimal number of at most max at *pos and moves *pos behind it: no sign, no space, no leading zero. */
 static bool parse_number(const char *text, size_t size, size_t *pos, uint64_t max, uint64_t *ret_value)
 {
+    static const uint64_t powers[] = { 1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000 };
     size_t start = *pos, p = start;
-    uint64_t value = 0, eight;
-    for (; p - start < 16 && size - p >= 8 && parse_eight(text + p, &eight); p += 8)
-        value = value * 100000000 + eight;
-    for (; p < size && text[p] >= '0' && text[p] <= '9'; p++) {
-        uint64_t digit = (uint64_t)(text[p] - '0');
-        if (p - start >= 19 && value > (UINT64_MAX - digit) / 10)
+    uint64_t value = 0;
+    unsigned n;
+    do {
+        uint64_t part = 0;
+        n = read_digits(load_bytes(text, size, p), &part);
+        if (__builtin_mul_overflow(value, powers[n], &value) || __builtin_add_overflow(value, part, &value))
             return false;
-        value = 10 * value + digit;
-    }
+        p += n;
+    } while (n == 8);
     if (p == start || (text[start] == '0' && p - start > 1) || value > max)
         return false;
     *pos = p;
