@@ -44,23 +44,37 @@ static unsigned read_digits(uint64_t bytes, uint64_t *ret_value)
     return n;
 }
 
-/* Reads a decimal number of at most max at *pos and moves *pos behind it: no sign, no space, no leading zero. */
-static bool parse_number(const char *text, size_t size, size_t *pos, uint64_t max, uint64_t *ret_value)
+/* The digits at pos: their number in *ret_value and the position behind them. Nothing is checked but overflow; more than
+ * 24 digits are left where they are. */
+static inline bool read_number(const char *text, size_t size, size_t pos, uint64_t *ret_value, size_t *ret_end)
 {
     static const uint64_t powers[] = { 1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000 };
-    size_t start = *pos, p = start;
-    uint64_t value = 0;
-    unsigned n;
-    do {
-        uint64_t part = 0;
-        n = read_digits(load_bytes(text, size, p), &part);
+    uint64_t value = 0, part = 0;
+    unsigned n = read_digits(load_bytes(text, size, pos), &value);
+    size_t end = pos + n;
+    for (int i = 0; n == 8 && i < 2; i++) {
+        end = pos + 8 * (size_t)(i + 1); /* rather than a sum with n, which is known late */
+        part = 0;
+        n = read_digits(load_bytes(text, size, end), &part);
         if (__builtin_mul_overflow(value, powers[n], &value) || __builtin_add_overflow(value, part, &value))
             return false;
-        p += n;
-    } while (n == 8);
-    if (p == start || (text[start] == '0' && p - start > 1) || value > max)
+        end += n;
+    }
+    *ret_value = value;
+    *ret_end = end;
+    return true;
+}
+
+/* Reads a decimal number of at most max at *pos and moves *pos behind it: no sign, no space, no leading zero. */
+static inline bool parse_number(const char *text, size_t size, size_t *pos, uint64_t max, uint64_t *ret_value)
+{
+    size_t start = *pos, end;
+    uint64_t value;
+    if (!read_number(text, size, start, &value, &end) || value > max)
         return false;
-    *pos = p;
+    if (end == start || (text[start] == '0' && end - start > 1))
+        return false;
+    *pos = end;
     *ret_value = value;
     return true;
 }

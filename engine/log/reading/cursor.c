@@ -184,7 +184,6 @@ static int give_record(NrdLogCursor *cursor, uint64_t offset, uint64_t hwm, NrdR
     uint32_t index = (uint32_t)(offset - cursor->offset);
     const uint8_t *envelope = NULL;
     size_t size = 0;
-    NrdRecordView view;
 
     if (index + 1 == cursor->next_index)
         again(cursor);
@@ -197,10 +196,9 @@ static int give_record(NrdLogCursor *cursor, uint64_t offset, uint64_t hwm, NrdR
         g_assert(more);
         cursor->next_index++;
     }
-    int r = nrd_record_parse(envelope, size, &view);
+    int r = nrd_record_parse(envelope, size, ret_view);
     g_assert(r == 0);
-    view.offset = offset;
-    *ret_view = view;
+    ret_view->offset = offset;
     if (offset + 1 == hwm && cursor->frame != NULL)
         nrd_frame_reader_clear(&cursor->reader); /* the tail: no backlog to read ahead in */
     return 0;
