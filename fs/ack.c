@@ -24,20 +24,31 @@ static void ack_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, 
     nrd_reply_empty(req);
 }
 
+/* A line without its newline. */
 static int parse(const char *line, size_t size, NrdVerb *ret_verb, NrdHold *ret_hold)
 {
     const char *receipt = line;
     size_t receipt_size = size;
     *ret_verb = NRD_VERB_ACK;
-    if (size > 0 && line[0] >= '0' && line[0] <= '9')
-        ; /* no verb */
-    else if (nrd_word_match(line, size, "nack", &receipt, &receipt_size))
+    if (nrd_word_match(line, size, "nack", &receipt, &receipt_size))
         *ret_verb = NRD_VERB_NACK;
     else if (nrd_word_match(line, size, "extend", &receipt, &receipt_size))
         *ret_verb = NRD_VERB_EXTEND;
     else
         nrd_word_match(line, size, "ack", &receipt, &receipt_size);
     return nrd_receipt_read(receipt, receipt_size, &ret_hold->partition, &ret_hold->offset, &ret_hold->nonce);
+}
+
+/* The line at the front of complete lines: its size with the newline, or 0 when it is malformed. Most are bare receipts. */
+static size_t parse_front(const char *lines, size_t size, NrdVerb *ret_verb, NrdHold *ret_hold)
+{
+    size_t length = nrd_receipt_read_front(lines, size, ret_hold);
+    if (length > 0 && lines[length] == '\n') {
+        *ret_verb = NRD_VERB_ACK;
+        return length + 1;
+    }
+    length = (size_t)((const char *)memchr(lines, '\n', size) - lines);
+    return length <= NRD_LINE_MAX && parse(lines, length, ret_verb, ret_hold) == 0 ? length + 1 : 0;
 }
 
 /* Lines with one verb. */
@@ -55,15 +66,15 @@ static void parse_run(const char *lines, size_t size, Run *run)
     for (size_t pos = 0; pos < size && run->n < RUN_MAX;) {
         NrdHold *hold = &run->holds[run->n];
         NrdVerb verb;
-        size_t length = (size_t)((const char *)memchr(lines + pos, '\n', size - pos) - (lines + pos));
-        if (length > NRD_LINE_MAX || parse(lines + pos, length, &verb, hold) < 0)
+        size_t line_size = parse_front(lines + pos, size - pos, &verb, hold);
+        if (line_size == 0)
             run->parse_error = -EINVAL;
-        if (run->parse_error < 0 || (run->n > 0 && verb != run->verb))
+        if (line_size == 0 || (run->n > 0 && verb != run->verb))
             break;
-        hold->note = (uint32_t)length + 1;
+        hold->note = (uint32_t)line_size;
         run->verb = verb;
         run->n++;
-        pos += length + 1;
+        pos += line_size;
     }
 }
 

@@ -1,4 +1,4 @@
-/* Pages of 16 leases, found through a ring of pointers that is indexed by page number.
+/* Pages of 32 leases, found through a ring of pointers that is indexed by page number.
  *
  * The order in which leases end is kept in a few lists. While the visibility timeout stays what it is, who is leased or
  * extended later ends later: that is one list, to whose end a lease is put in O(1). After the timeout was made shorter
@@ -6,7 +6,7 @@
  * timeout a lease is sorted into the last list. */
 #include "engine/queue/lease_table.h"
 
-#define PAGE_LEASES 16
+#define PAGE_LEASES 32
 #define MIN_PAGES 8
 #define KEEP_PAGES 1024 /* an emptied ring of at most this size keeps its memory */
 #define MAX_LISTS 8
@@ -181,18 +181,20 @@ static List *list_of_end(NrdLeaseTable *table, uint64_t offset)
     return list;
 }
 
-static void link_out(NrdLeaseTable *table, uint64_t offset, const NrdLeaseEntry *entry)
+/* Takes leases that stand behind each other, from first to last, out of between previous and next. */
+static void link_out(NrdLeaseTable *table, uint64_t previous, uint64_t next, uint64_t first, uint64_t last)
 {
-    bool is_end = entry->previous == NRD_LEASE_NONE || entry->next == NRD_LEASE_NONE;
-    List *list = is_end ? list_of_end(table, offset) : NULL;
-    if (entry->previous == NRD_LEASE_NONE)
-        list->head = entry->next;
+    List *list = previous == NRD_LEASE_NONE ? list_of_end(table, first)
+                 : next == NRD_LEASE_NONE   ? list_of_end(table, last)
+                                            : NULL;
+    if (previous == NRD_LEASE_NONE)
+        list->head = next;
     else
-        entry_of(table, entry->previous)->next = entry->next;
-    if (entry->next == NRD_LEASE_NONE)
-        list->tail = entry->previous;
+        entry_of(table, previous)->next = next;
+    if (next == NRD_LEASE_NONE)
+        list->tail = previous;
     else
-        entry_of(table, entry->next)->previous = entry->previous;
+        entry_of(table, next)->previous = previous;
 }
 
 /* ---- the table's interface ---- */
@@ -251,24 +253,51 @@ void nrd_lease_table_set_expiry(NrdLeaseTable *table, uint64_t offset, int64_t e
     g_assert(nrd_lease_table_find(table, offset));
     NrdLeaseEntry *entry = entry_of(table, offset);
     uint64_t before;
-    link_out(table, offset, entry);
+    link_out(table, entry->previous, entry->next, offset, offset);
     entry->expiry_ms = expiry_ms;
     List *list = find_list(table, expiry_ms, &before);
     link_behind(table, list, before, offset, entry);
 }
 
-void nrd_lease_table_remove(NrdLeaseTable *table, uint64_t offset)
+/* The lease is in no list any more. */
+static void remove_entry(NrdLeaseTable *table, uint64_t offset)
 {
     Page *page = page_of(table, offset);
-    uint32_t bit = UINT32_C(1) << offset % PAGE_LEASES;
-    g_assert(page && (page->live & bit));
-    link_out(table, offset, &page->entries[offset % PAGE_LEASES]);
-    page->live &= ~bit;
+    page->live &= ~(UINT32_C(1) << offset % PAGE_LEASES);
     if (page->live == 0)
         drop_page(table, offset / PAGE_LEASES);
     table->n--;
     if (table->n == 0)
         nrd_lease_table_clear(table);
+}
+
+void nrd_lease_table_remove(NrdLeaseTable *table, uint64_t offset)
+{
+    const NrdLeaseEntry *entry = nrd_lease_table_find(table, offset);
+    g_assert(entry);
+    link_out(table, entry->previous, entry->next, offset, offset);
+    remove_entry(table, offset);
+}
+
+/* How many leases from offset on, at most n, stand behind each other in one list. */
+static uint32_t n_in_order(const NrdLeaseTable *table, uint64_t offset, uint32_t n)
+{
+    uint32_t i = 1;
+    while (i < n && entry_of(table, offset + i - 1)->next == offset + i)
+        i++;
+    return i;
+}
+
+void nrd_lease_table_remove_run(NrdLeaseTable *table, uint64_t first, uint32_t n)
+{
+    for (uint32_t n_some; n > 0; first += n_some, n -= n_some) {
+        g_assert(nrd_lease_table_find(table, first));
+        n_some = n_in_order(table, first, n);
+        uint64_t last = first + n_some - 1;
+        link_out(table, entry_of(table, first)->previous, entry_of(table, last)->next, first, last);
+        for (uint32_t i = 0; i < n_some; i++)
+            remove_entry(table, first + i);
+    }
 }
 
 static void remove_of_page(NrdLeaseTable *table, uint64_t number, uint64_t begin, uint64_t end)

@@ -5,8 +5,8 @@
  *
  * Invariants: an offset has at most one lease; each lease stands in one list, in which nothing ends before what stands
  * in front of it.
- * Memory: 32 bytes for a lease, in pages of 16 that are there while one of their leases is; a pointer for each page of
- * the window, at most quadrupled by growth. So 36 bytes for each of many leases in a row, and at most 560 for a lonely one.
+ * Memory: 32 bytes for a lease, in pages of 32 that are there while one of their leases is; a pointer for each page of
+ * the window, at most quadrupled by growth. So 36 bytes for each of many leases in a row, and at most 1,100 for a lonely one.
  * Pure: no I/O, no locks, no clock. One caller at a time. */
 #ifndef NRD_QUEUE_LEASE_TABLE_H
 #define NRD_QUEUE_LEASE_TABLE_H
@@ -51,6 +51,9 @@ void nrd_lease_table_add_run(NrdLeaseTable *table, uint64_t first, const uint64_
 /* Both: the offset has a lease. The cost is that of an addition. */
 void nrd_lease_table_set_expiry(NrdLeaseTable *table, uint64_t offset, int64_t expiry_ms);
 void nrd_lease_table_remove(NrdLeaseTable *table, uint64_t offset);
+
+/* Likewise n offsets from first on, each of which has a lease. */
+void nrd_lease_table_remove_run(NrdLeaseTable *table, uint64_t first, uint32_t n);
 
 /* Removes every lease in [begin, end); costs the pages of the window in that range, whatever the range. */
 void nrd_lease_table_remove_range(NrdLeaseTable *table, uint64_t begin, uint64_t end);

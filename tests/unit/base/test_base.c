@@ -125,7 +125,11 @@ static void test_random_fill(void)
     g_autofree uint64_t *numbers = g_new(uint64_t, N);
     g_autoptr(GHashTable) seen = g_hash_table_new(g_int64_hash, g_int64_equal);
     uint64_t any = 0, all = UINT64_MAX;
-    nrd_random_fill(numbers, N);
+    nrd_random_fill(numbers, 100);
+    nrd_random_stock();
+    nrd_random_fill(numbers + 100, 500);
+    nrd_random_stock();
+    nrd_random_fill(numbers + 600, N - 600);
     for (int i = 0; i < N; i++) {
         g_assert_true(g_hash_table_add(seen, &numbers[i]));
         any |= numbers[i];

@@ -43,13 +43,21 @@ static void step(NrdLeaseTable *table, Model *model, GRand *rand)
     int64_t expiry_ms = g_rand_int_range(rand, 0, 50);
     int what = g_rand_int_range(rand, 0, 100);
     if (!model->live[offset]) {
-        model->live[offset] = true;
-        model->nonce[offset] = g_rand_int(rand);
-        model->expiry_ms[offset] = expiry_ms;
-        nrd_lease_table_add(table, offset, model->nonce[offset], expiry_ms);
+        uint32_t n = 0;
+        for (uint64_t end = offset; end < N_OFFSETS && n <= (uint32_t)what / 10 && !model->live[end]; end++, n++) {
+            model->live[end] = true;
+            model->nonce[end] = g_rand_int(rand);
+            model->expiry_ms[end] = expiry_ms;
+        }
+        nrd_lease_table_add_run(table, offset, model->nonce + offset, n, expiry_ms);
     } else if (what < 40) {
         model->expiry_ms[offset] = expiry_ms;
         nrd_lease_table_set_expiry(table, offset, expiry_ms);
+    } else if (what < 60) {
+        uint32_t n = 0;
+        for (uint64_t end = offset; end < N_OFFSETS && n < 20 && model->live[end]; end++, n++)
+            model->live[end] = false;
+        nrd_lease_table_remove_run(table, offset, n);
     } else if (what < 97) {
         model->live[offset] = false;
         nrd_lease_table_remove(table, offset);
