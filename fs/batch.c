@@ -1,7 +1,6 @@
 /* See batch.h. */
 #include "fs/batch.h"
 
-#include "engine/base/random.h"
 #include "fs/source.h"
 #include "fs/stream.h"
 
@@ -36,6 +35,5 @@ void nrd_reply_batch_send(NrdReplyBatch *reply, fuse_req_t req)
     nrd_handle_ref(reply->handle); /* after the reply it may be closed */
     if (fuse_reply_buf(req, reply->bytes, reply->used) < 0)
         nrd_stream_give_back_all(reply->handle, reply->batch.holds);
-    nrd_random_stock(); /* for the next batch, while the reader is busy with this one */
     nrd_handle_unref(reply->handle);
 }

@@ -32,7 +32,8 @@ static void put(uint8_t *at, const NrdDelivery *delivery)
     nrd_put_be64(at + 16, delivery->nonce);
     nrd_put_be64(at + 24, (uint64_t)delivery->timestamp_ms);
     nrd_put_be32(at + 32, (uint32_t)delivery->key_size);
-    memcpy(at + HEAD_BYTES, delivery->key, delivery->key_size);
+    if (delivery->key_size > 0)
+        memcpy(at + HEAD_BYTES, delivery->key, delivery->key_size);
     memcpy(at + HEAD_BYTES + delivery->key_size, delivery->payload, delivery->payload_size);
 }
 

@@ -11,7 +11,4 @@ uint64_t nrd_random_u64(void);
 /* Fills numbers[0..n): many at a time cost a tenth of what the kernel takes for them. */
 void nrd_random_fill(uint64_t *numbers, size_t n);
 
-/* Makes numbers for this thread's later calls, when it has time: a few microseconds. */
-void nrd_random_stock(void);
-
 #endif

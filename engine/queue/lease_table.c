@@ -141,19 +141,20 @@ static void drop_page(NrdLeaseTable *table, uint64_t number)
 
 /* ---- lists ---- */
 
-/* Puts a lease behind `before` (NRD_LEASE_NONE: to the front). */
-static void link_behind(NrdLeaseTable *table, List *list, uint64_t before, uint64_t offset, NrdLeaseEntry *entry)
+/* Puts leases that stand behind each other, from first to last, behind `before` (NRD_LEASE_NONE: to the front). */
+static void link_behind(NrdLeaseTable *table, List *list, uint64_t before, uint64_t first, uint64_t last)
 {
-    entry->previous = before;
-    entry->next = before == NRD_LEASE_NONE ? list->head : entry_of(table, before)->next;
+    uint64_t after = before == NRD_LEASE_NONE ? list->head : entry_of(table, before)->next;
+    entry_of(table, first)->previous = before;
+    entry_of(table, last)->next = after;
     if (before == NRD_LEASE_NONE)
-        list->head = offset;
+        list->head = first;
     else
-        entry_of(table, before)->next = offset;
-    if (entry->next == NRD_LEASE_NONE)
-        list->tail = offset;
+        entry_of(table, before)->next = first;
+    if (after == NRD_LEASE_NONE)
+        list->tail = last;
     else
-        entry_of(table, entry->next)->previous = offset;
+        entry_of(table, after)->previous = last;
 }
 
 /* The list to whose end a lease that is over at that time belongs, or the last one with the place in it, which is behind
@@ -217,19 +218,29 @@ uint64_t nrd_lease_table_soonest(const NrdLeaseTable *table)
     return soonest;
 }
 
-static NrdLeaseEntry *add_entry(NrdLeaseTable *table, uint64_t offset, uint64_t nonce, int64_t expiry_ms)
+static uint32_t bits_of(uint64_t first, uint32_t n)
 {
-    Page *page = page_of(table, offset);
+    return (n < PAGE_LEASES ? (UINT32_C(1) << n) - 1 : UINT32_MAX) << first % PAGE_LEASES;
+}
+
+/* The part of n leases from first on that lies in the page of the first. */
+static uint32_t n_in_page(uint64_t first, uint32_t n)
+{
+    return MIN(n, PAGE_LEASES - (uint32_t)(first % PAGE_LEASES));
+}
+
+/* Adds leases of one page, each of which stands between its neighbours by offset. */
+static void add_in_page(NrdLeaseTable *table, uint64_t first, const uint64_t *nonces, uint32_t n, int64_t expiry_ms)
+{
+    Page *page = page_of(table, first);
     if (!page)
-        page = make_page(table, offset / PAGE_LEASES);
-    uint32_t bit = UINT32_C(1) << offset % PAGE_LEASES;
-    g_assert((page->live & bit) == 0);
-    page->live |= bit;
-    table->n++;
-    NrdLeaseEntry *entry = &page->entries[offset % PAGE_LEASES];
-    entry->nonce = nonce;
-    entry->expiry_ms = expiry_ms;
-    return entry;
+        page = make_page(table, first / PAGE_LEASES);
+    g_assert((page->live & bits_of(first, n)) == 0);
+    page->live |= bits_of(first, n);
+    table->n += n;
+    NrdLeaseEntry *entry = &page->entries[first % PAGE_LEASES];
+    for (uint32_t i = 0; i < n; i++)
+        entry[i] = (NrdLeaseEntry){ nonces[i], expiry_ms, first + i - 1, first + i + 1 };
 }
 
 void nrd_lease_table_add_run(NrdLeaseTable *table, uint64_t first, const uint64_t *nonces, uint32_t n, int64_t expiry_ms)
@@ -237,10 +248,11 @@ void nrd_lease_table_add_run(NrdLeaseTable *table, uint64_t first, const uint64_
     uint64_t before;
     List *list = find_list(table, expiry_ms, &before);
     g_assert(first + n > first); /* none is NRD_LEASE_NONE */
-    for (uint32_t i = 0; i < n; i++) {
-        link_behind(table, list, before, first + i, add_entry(table, first + i, nonces[i], expiry_ms));
-        before = first + i;
+    for (uint32_t i = 0, n_some; i < n; i += n_some) {
+        n_some = n_in_page(first + i, n - i);
+        add_in_page(table, first + i, nonces + i, n_some, expiry_ms);
     }
+    link_behind(table, list, before, first, first + n - 1);
 }
 
 void nrd_lease_table_add(NrdLeaseTable *table, uint64_t offset, uint64_t nonce, int64_t expiry_ms)
@@ -256,30 +268,22 @@ void nrd_lease_table_set_expiry(NrdLeaseTable *table, uint64_t offset, int64_t e
     link_out(table, entry->previous, entry->next, offset, offset);
     entry->expiry_ms = expiry_ms;
     List *list = find_list(table, expiry_ms, &before);
-    link_behind(table, list, before, offset, entry);
+    link_behind(table, list, before, offset, offset);
 }
 
-/* The lease is in no list any more. */
-static void remove_entry(NrdLeaseTable *table, uint64_t offset)
+/* Removes leases of one page, which are in no list any more. */
+static void remove_in_page(NrdLeaseTable *table, uint64_t first, uint32_t n)
 {
-    Page *page = page_of(table, offset);
-    page->live &= ~(UINT32_C(1) << offset % PAGE_LEASES);
+    Page *page = page_of(table, first);
+    page->live &= ~bits_of(first, n);
     if (page->live == 0)
-        drop_page(table, offset / PAGE_LEASES);
-    table->n--;
+        drop_page(table, first / PAGE_LEASES);
+    table->n -= n;
     if (table->n == 0)
         nrd_lease_table_clear(table);
 }
 
-void nrd_lease_table_remove(NrdLeaseTable *table, uint64_t offset)
-{
-    const NrdLeaseEntry *entry = nrd_lease_table_find(table, offset);
-    g_assert(entry);
-    link_out(table, entry->previous, entry->next, offset, offset);
-    remove_entry(table, offset);
-}
-
-/* How many leases from offset on, at most n, stand behind each other in one list. */
+/* How many leases from offset on, at most n, are there and stand behind each other in one list. */
 static uint32_t n_in_order(const NrdLeaseTable *table, uint64_t offset, uint32_t n)
 {
     uint32_t i = 1;
@@ -295,9 +299,16 @@ void nrd_lease_table_remove_run(NrdLeaseTable *table, uint64_t first, uint32_t n
         n_some = n_in_order(table, first, n);
         uint64_t last = first + n_some - 1;
         link_out(table, entry_of(table, first)->previous, entry_of(table, last)->next, first, last);
-        for (uint32_t i = 0; i < n_some; i++)
-            remove_entry(table, first + i);
+        for (uint32_t i = 0, n_of_page; i < n_some; i += n_of_page) {
+            n_of_page = n_in_page(first + i, n_some - i);
+            remove_in_page(table, first + i, n_of_page);
+        }
     }
+}
+
+void nrd_lease_table_remove(NrdLeaseTable *table, uint64_t offset)
+{
+    nrd_lease_table_remove_run(table, offset, 1);
 }
 
 static void remove_of_page(NrdLeaseTable *table, uint64_t number, uint64_t begin, uint64_t end)
