@@ -7,7 +7,9 @@
 
 #include <errno.h>
 
-#define BATCH_SHARE 64 /* records that a batch takes from a partition before it turns to the next one */
+/* The records that a batch takes from a partition before it turns to the next one: 1 in the first round, then twice as many
+ * each time, so that a small batch has some of each partition and a large one does not turn for each record. */
+#define MAX_SHARE 64
 
 struct NrdTopicConsumer {
     NrdTopic *topic; /* referenced */
@@ -153,24 +155,24 @@ void nrd_topic_take_sure(NrdTopicConsumer *consumer, NrdDeliverFn deliver, void 
     nrd_topic_take(consumer, &waiter, 0, deliver, user_data);
 }
 
-static int batch_of(NrdPartition *partition, NrdBatch *batch, uint32_t *ret_n)
+static int batch_of(NrdPartition *partition, NrdBatch *batch, uint32_t share, uint32_t *ret_n)
 {
     *ret_n = 0;
     if (!partition || !nrd_partition_pin_if_open(partition))
         return 0;
-    int rc = nrd_consume_batch(partition, batch, BATCH_SHARE, ret_n);
+    int rc = nrd_consume_batch(partition, batch, share, ret_n);
     nrd_partition_unpin_quietly(partition);
     return rc;
 }
 
 /* Once round the partitions. */
-static int batch_round(NrdTopic *topic, NrdBatch *batch, uint32_t *ret_n)
+static int batch_round(NrdTopic *topic, NrdBatch *batch, uint32_t share, uint32_t *ret_n)
 {
     uint32_t n_taken = 0, n = nrd_topic_n_partitions(topic), first = atomic_fetch_add(&topic->turn, 1);
     int rc = 0;
     for (uint32_t i = 0; i < n && rc == 0 && !batch->full; i++) {
         uint32_t n_of_it;
-        rc = batch_of(nrd_topic_partition(topic, (first + i) % n), batch, &n_of_it);
+        rc = batch_of(nrd_topic_partition(topic, (first + i) % n), batch, share, &n_of_it);
         n_taken += n_of_it;
     }
     *ret_n = n_taken;
@@ -180,11 +182,10 @@ static int batch_round(NrdTopic *topic, NrdBatch *batch, uint32_t *ret_n)
 int nrd_topic_take_batch(NrdTopicConsumer *consumer, NrdBatch *batch)
 {
     NrdTopic *topic = consumer->topic;
-    uint32_t n = 1;
     int rc = line_error(topic);
     pin_all(consumer);
-    while (rc == 0 && n > 0 && !batch->full)
-        rc = batch_round(topic, batch, &n);
+    for (uint32_t n = 1, share = 1; rc == 0 && n > 0 && !batch->full; share = MIN(2 * share, MAX_SHARE))
+        rc = batch_round(topic, batch, share, &n);
     return rc;
 }
 
