@@ -6,18 +6,23 @@
  *        deliver trips FILE N                 N reads that are answered with nothing
  *        deliver wake PRODUCE CONSUME PLAIN N from before a write and fsync to the return of a read that waited, N times;
  *                                             after each, an append and fdatasync of the same bytes to PLAIN
- * Prints, of the first four: records or reads, and seconds; of trips and wake also medians in microseconds. */
+ *        deliver hold FILE N SIZE             reads of SIZE bytes until N records are leased, then holds them
+ *        deliver park N_THREADS               opens the files named on standard input; so many threads wait in a read of
+ *                                             one each, the others wait in one poll
+ * Prints, of the first four: records or reads, and seconds; of trips and wake medians in microseconds; hold and park say
+ * so when they have come so far, and end with standard input. */
 #define _GNU_SOURCE
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -295,6 +300,111 @@ static int wake(const char *produce_path, const char *consume_path, const char *
     return 0;
 }
 
+/* ---- hold and park ---- */
+
+static void say_and_wait(const char *what)
+{
+    printf("%s\n", what);
+    fflush(stdout);
+    while (getchar() != EOF)
+        ;
+}
+
+static size_t count_records(const char *buf, size_t size, bool binary)
+{
+    size_t n = 0;
+    if (!binary)
+        return count_lines(buf, size);
+    for (size_t pos = 0; pos + BIN_HEAD_BYTES <= size; pos += 4 + get_be32(buf + pos))
+        n++;
+    return n;
+}
+
+static int hold(const char *path, size_t n_records, size_t size)
+{
+    char *buf = malloc(size);
+    bool binary = strstr(path, ".bin") != NULL;
+    int fd = open_or_die(path, O_RDONLY);
+    for (size_t n = 0; n < n_records;)
+        n += count_records(buf, read_or_die(fd, buf, size, path), binary);
+    say_and_wait("held");
+    close(fd);
+    free(buf);
+    return 0;
+}
+
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        die("limit of", "descriptors");
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        die("raise the limit of", "descriptors");
+}
+
+static struct pollfd *open_named(size_t *ret_n)
+{
+    char path[4096];
+    struct pollfd *fds = NULL;
+    size_t n = 0;
+    while (fgets(path, sizeof path, stdin) && path[0] != '\n') {
+        path[strcspn(path, "\n")] = '\0';
+        fds = realloc(fds, (n + 1) * sizeof *fds);
+        fds[n++] = (struct pollfd){ .fd = open_or_die(path, O_RDWR), .events = POLLIN };
+    }
+    *ret_n = n;
+    return fds;
+}
+
+static void *wait_in_read(void *user_data)
+{
+    char buf[4096];
+    ssize_t n = read(*(int *)user_data, buf, sizeof buf);
+    printf("read %zd\n", n);
+    fflush(stdout);
+    return NULL;
+}
+
+typedef struct Polled {
+    struct pollfd *fds;
+    size_t n;
+} Polled;
+
+static void *wait_in_poll(void *user_data)
+{
+    Polled *polled = user_data;
+    int n = poll(polled->fds, polled->n, -1);
+    printf("poll %d\n", n);
+    fflush(stdout);
+    return NULL;
+}
+
+static void start(void *(*run)(void *), void *user_data)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, 64 * 1024);
+    if (pthread_create(&thread, &attr, run, user_data) != 0)
+        die("thread", "");
+    pthread_detach(thread);
+}
+
+static int park(size_t n_threads)
+{
+    size_t n;
+    raise_descriptor_limit();
+    struct pollfd *fds = open_named(&n);
+    n_threads = n_threads < n ? n_threads : n;
+    Polled polled = { fds + n_threads, n - n_threads };
+    for (size_t i = 0; i < n_threads; i++)
+        start(wait_in_read, &fds[i].fd);
+    start(wait_in_poll, &polled);
+    say_and_wait("parked");
+    _exit(0); /* the others wait still */
+}
+
 int main(int argc, char **argv)
 {
     const char *verb = argc > 1 ? argv[1] : "";
@@ -308,6 +418,10 @@ int main(int argc, char **argv)
         return trips(argv[2], strtoul(argv[3], NULL, 10));
     if (argc == 6 && strcmp(verb, "wake") == 0)
         return wake(argv[2], argv[3], argv[4], strtoul(argv[5], NULL, 10));
+    if (argc == 5 && strcmp(verb, "hold") == 0)
+        return hold(argv[2], strtoul(argv[3], NULL, 10), strtoul(argv[4], NULL, 10));
+    if (argc == 3 && strcmp(verb, "park") == 0)
+        return park(strtoul(argv[2], NULL, 10));
     fprintf(stderr, "usage: see the head of deliver.c\n");
     return 2;
 }
