@@ -4,12 +4,14 @@
  *        deliver bin FILE ACK SIZE            likewise of consume.bin, each read's receipts written to ACK in one write
  *        deliver consume FILE N               N records, one a read, settled 512 at a time
  *        deliver trips FILE N                 N reads that are answered with nothing
- *        deliver wake PRODUCE CONSUME PLAIN N from before a write and fsync to the return of a read that waited, N times;
- *                                             after each, an append and fdatasync of the same bytes to PLAIN
+ *        deliver wake PARTITION PLAIN N       in turns, N times: an append and fdatasync to PLAIN; a read that is answered
+ *                                             with nothing; a write and fsync of as much, up to the return of a read that
+ *                                             waited for it. Each after a rest
  *        deliver hold FILE N SIZE             reads of SIZE bytes until N records are leased, then holds them
  *        deliver park N_THREADS               opens the files named on standard input; so many threads wait in a read of
  *                                             one each, the others wait in one poll
- * Prints, of the first four: records or reads, and seconds; of trips and wake medians in microseconds; hold and park say
+ * Prints, of the first four: records or reads, and seconds; of trips and wake medians in
+ * microseconds (wake: the wake-up, the append, the read); hold and park say
  * so when they have come so far, and end with standard input. */
 #define _GNU_SOURCE
 #include <endian.h>
@@ -259,45 +261,66 @@ static void wait_until(Sleeper *sleeper, const size_t *counter, size_t value)
     pthread_mutex_unlock(&sleeper->lock);
 }
 
+/* Each of the three things that are timed begins so: what was just done keeps no processor awake for it. */
+static double begin_rested(void)
+{
+    usleep(2000);
+    return now_s();
+}
+
 static double append_plain(int fd, const char *record, size_t size, const char *path)
 {
-    double start = now_s();
+    double start = begin_rested();
     write_or_die(fd, record, size, path);
     if (fdatasync(fd) != 0)
         die("fdatasync", path);
-    return now_s() - start;
+    return (now_s() - start) * 1e6;
 }
 
-static int wake(const char *produce_path, const char *consume_path, const char *plain_path, size_t n)
+static double bare_trip(int fd, const char *path)
+{
+    char buf[4096];
+    double start = begin_rested();
+    (void)read_or_die(fd, buf, sizeof buf, path);
+    return (now_s() - start) * 1e6;
+}
+
+static double commit_and_wake(int fd, const char *record, size_t size, const char *path, Sleeper *sleeper, size_t n)
+{
+    double start = begin_rested(); /* it waits by now */
+    write_or_die(fd, record, size, path);
+    sync_or_die(fd, path);
+    wait_until(sleeper, &sleeper->n_woken, n);
+    return (sleeper->woken_s - start) * 1e6;
+}
+
+static int wake(const char *folder, const char *plain_path, size_t n)
 {
     static char record[100];
+    char produce_path[4096], consume_path[4096], ack_path[4096];
+    snprintf(produce_path, sizeof produce_path, "%s/produce", folder);
+    snprintf(consume_path, sizeof consume_path, "%s/consume", folder);
+    snprintf(ack_path, sizeof ack_path, "%s/ack", folder);
     Sleeper sleeper = { .path = consume_path, .n = n };
-    double *woken = malloc(n * sizeof *woken), *plain = malloc(n * sizeof *plain);
+    double *woken = malloc(n * sizeof *woken), *plain = malloc(n * sizeof *plain), *trip = malloc(n * sizeof *trip);
     pthread_t thread;
     memset(record, 'w', sizeof record - 1);
     record[sizeof record - 1] = '\n';
     pthread_mutex_init(&sleeper.lock, NULL);
     pthread_cond_init(&sleeper.changed, NULL);
-    int fd = open_or_die(produce_path, O_WRONLY), plain_fd = open_or_die(plain_path, O_WRONLY | O_CREAT | O_APPEND);
+    int fd = open_or_die(produce_path, O_WRONLY), ack_fd = open_or_die(ack_path, O_RDWR);
+    int plain_fd = open_or_die(plain_path, O_WRONLY | O_CREAT | O_APPEND);
     if (pthread_create(&thread, NULL, sleep_and_wake, &sleeper) != 0)
         die("thread for", consume_path);
     for (size_t i = 0; i < n; i++) {
         wait_until(&sleeper, &sleeper.n_begun, i + 1);
-        plain[i] = append_plain(plain_fd, record, sizeof record, plain_path) * 1e6;
-        usleep(2000); /* it waits by now */
-        double start = now_s();
-        write_or_die(fd, record, sizeof record, produce_path);
-        sync_or_die(fd, produce_path);
-        wait_until(&sleeper, &sleeper.n_woken, i + 1);
-        woken[i] = (sleeper.woken_s - start) * 1e6;
+        plain[i] = append_plain(plain_fd, record, sizeof record, plain_path);
+        trip[i] = bare_trip(ack_fd, ack_path);
+        woken[i] = commit_and_wake(fd, record, sizeof record, produce_path, &sleeper, i + 1);
     }
     pthread_join(thread, NULL);
-    printf("%.2f %.2f\n", median(woken, n), median(plain, n));
-    close(fd);
-    close(plain_fd);
-    free(woken);
-    free(plain);
-    return 0;
+    printf("%.2f %.2f %.2f\n", median(woken, n), median(plain, n), median(trip, n));
+    return 0; /* the rest goes with the process */
 }
 
 /* ---- hold and park ---- */
@@ -416,8 +439,8 @@ int main(int argc, char **argv)
         return consume(argv[2], strtoul(argv[3], NULL, 10));
     if (argc == 4 && strcmp(verb, "trips") == 0)
         return trips(argv[2], strtoul(argv[3], NULL, 10));
-    if (argc == 6 && strcmp(verb, "wake") == 0)
-        return wake(argv[2], argv[3], argv[4], strtoul(argv[5], NULL, 10));
+    if (argc == 5 && strcmp(verb, "wake") == 0)
+        return wake(argv[2], argv[3], strtoul(argv[4], NULL, 10));
     if (argc == 5 && strcmp(verb, "hold") == 0)
         return hold(argv[2], strtoul(argv[3], NULL, 10), strtoul(argv[4], NULL, 10));
     if (argc == 3 && strcmp(verb, "park") == 0)
