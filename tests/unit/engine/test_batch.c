@@ -147,8 +147,20 @@ typedef struct Race {
     NrdPartition *partition;
     gint *n_seen; /* atomic, by record */
     gint n_settled;
-    bool alone; /* takes one at a time, between the batches */
 } Race;
+
+/* Until the set of what is acked ahead has room: a taker that sleeps holds the frontier back. */
+static void settle_all(Race *race, const NrdHold *holds, size_t n)
+{
+    int error = 0;
+    for (size_t i = 0; i < n;) {
+        i += nrd_partition_settle_many(race->partition, NRD_VERB_ACK, holds + i, n - i, &error);
+        g_assert_true(error == 0 || error == -EAGAIN);
+        if (error < 0)
+            g_thread_yield();
+    }
+    g_atomic_int_add(&race->n_settled, (gint)n);
+}
 
 static void count_alone(void *user_data, int error, const NrdDelivery *delivery)
 {
@@ -156,8 +168,8 @@ static void count_alone(void *user_data, int error, const NrdDelivery *delivery)
     if (error < 0)
         return;
     g_atomic_int_inc(&race->n_seen[delivery->offset]);
-    g_assert_cmpint(nrd_partition_settle(race->partition, NRD_VERB_ACK, delivery->offset, delivery->nonce), ==, 0);
-    g_atomic_int_inc(&race->n_settled);
+    NrdHold hold = { .offset = delivery->offset, .nonce = delivery->nonce };
+    settle_all(race, &hold, 1);
 }
 
 static void take_alone(Race *race)
@@ -170,7 +182,6 @@ static void take_alone(Race *race)
 static void take_many(Race *race)
 {
     Taker taker;
-    int error;
     taker_init(&taker, 97);
     g_assert_cmpint(nrd_partition_take_batch(race->partition, &taker.batch), ==, 0);
     guint n = taker.batch.holds->len;
@@ -182,8 +193,7 @@ static void take_many(Race *race)
         at += hold->note;
     }
     g_assert_cmpstr(at, ==, "");
-    g_assert_cmpuint(nrd_partition_settle_many(race->partition, NRD_VERB_ACK, holds_of(&taker), n, &error), ==, n);
-    g_atomic_int_add(&race->n_settled, (gint)n);
+    settle_all(race, holds_of(&taker), n);
     taker_clear(&taker);
 }
 
