@@ -139,6 +139,47 @@ static void test_settle_many(Fixture *f, gconstpointer data)
     taker_clear(&taker);
 }
 
+/* While a batch copies, somebody else leases its first record: that one is not in the batch, though it was copied. */
+typedef struct Rival {
+    Taker taker; /* first: copy gets it */
+    NrdPartition *partition;
+    GThread *thread;
+    Got got;
+} Rival;
+
+static gpointer take_first(gpointer user_data)
+{
+    Rival *rival = user_data;
+    take(rival->partition, &rival->got, 0);
+    return NULL;
+}
+
+static size_t copy_beside_rival(void *user_data, const NrdDelivery *delivery)
+{
+    Rival *rival = user_data;
+    if (!rival->thread) {
+        rival->thread = g_thread_new("rival", take_first, rival);
+        while (in_flight(rival->partition) == 0)
+            g_thread_yield();
+    }
+    return copy(user_data, delivery);
+}
+
+static void test_rival(Fixture *f, gconstpointer data)
+{
+    Rival rival = { .partition = f->partition };
+    for (int i = 0; i < 3; i++)
+        produce(f->partition, (const char *[]){ "a0", "a1", "a2" }[i]);
+    taker_init(&rival.taker, 100);
+    rival.taker.batch.copy = copy_beside_rival;
+    assert_taken(f->partition, &rival.taker, "a1 a2 ", 2, false);
+    g_assert_cmpuint(holds_of(&rival.taker)[0].offset, ==, 1);
+    g_thread_join(rival.thread);
+    g_assert_cmpstr(rival.got.payload, ==, "a0");
+    g_assert_cmpuint(in_flight(f->partition), ==, 3);
+    taker_clear(&rival.taker);
+}
+
 /* Takers and settlers side by side: each record is leased once, and settled; what a batch copied but was not quick enough
  * to lease is not in it. */
 enum { N_TAKERS = 4, N_RECORDS = 4000 };
@@ -236,6 +277,7 @@ int main(int argc, char **argv)
     ADD("room", test_room);
     ADD("returned", test_returned);
     ADD("settle-many", test_settle_many);
+    ADD("rival", test_rival);
     ADD("race", test_race);
     return g_test_run();
 }
