@@ -27,7 +27,8 @@ static void find_run(NrdPartition *partition, bool sure, uint32_t max, Run *run)
 {
     NrdLog *log = atomic_load(&partition->log);
     pthread_mutex_lock(&partition->queue_lock);
-    run->n = nrd_queue_peek(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log), sure, MIN(max, RUN_MAX), &run->first);
+    run->n =
+        nrd_queue_peek(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log), sure, MIN(max, RUN_MAX), &run->first);
     pthread_mutex_unlock(&partition->queue_lock);
 }
 
@@ -36,8 +37,8 @@ static uint32_t lease_run(NrdPartition *partition, bool sure, Run *run, uint32_t
     NrdLog *log = atomic_load(&partition->log);
     int64_t now_ms = nrd_clock_mono_ms();
     pthread_mutex_lock(&partition->queue_lock);
-    n = nrd_queue_take_run(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log), sure, now_ms, run->first, run->nonces,
-                           n);
+    n = nrd_queue_take_run(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log), sure, now_ms, run->first,
+                           run->nonces, n);
     if (n > 0)
         nrd_consume_arm_locked(partition);
     pthread_mutex_unlock(&partition->queue_lock);

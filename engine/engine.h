@@ -156,9 +156,9 @@ typedef struct NrdChildRow {
     uint32_t partition; /* of the parent */
     uint64_t cursor;    /* the next offset to copy */
     uint64_t hwm;       /* of the parent's partition; what is not copied yet is below it */
-    int64_t due_ms;     /* of a delayed child: when the record at cursor may be copied, Unix milliseconds; 0: not known */
-    uint32_t n_failed;  /* passes in a row that failed; 0: well */
-    int error;          /* of the last failed pass, negative; 0 */
+    int64_t due_ms; /* of a delayed child: when the record at cursor may be copied, Unix milliseconds; 0: not known */
+    uint32_t n_failed; /* passes in a row that failed; 0: well */
+    int error;         /* of the last failed pass, negative; 0 */
 } NrdChildRow;
 
 typedef struct NrdChildInfo {

@@ -11,9 +11,9 @@
 #define KEEP_ELEMENTS 64 /* an emptied array larger than that is given back */
 
 struct NrdHeld {
-    GArray *holds; /* of NrdHold; [head, len) is the set */
-    guint head;    /* 0 with an index */
-    guint peak;    /* largest length since the set was empty */
+    GArray *holds;     /* of NrdHold; [head, len) is the set */
+    guint head;        /* 0 with an index */
+    guint peak;        /* largest length since the set was empty */
     uint32_t *buckets; /* positions in holds, or EMPTY; NULL: the set is sorted */
     guint n_buckets;   /* a power of two */
 };
@@ -170,8 +170,8 @@ NrdHold *nrd_held_find(const NrdHeld *held, uint32_t partition, uint64_t offset)
 
 void nrd_held_put(NrdHeld *held, NrdHold hold)
 {
-    bool is_last = nrd_held_count(held) == 0 ||
-                   compare(at(held, held->holds->len - 1), hold.partition, hold.offset) < 0;
+    bool is_last =
+        nrd_held_count(held) == 0 || compare(at(held, held->holds->len - 1), hold.partition, hold.offset) < 0;
     if (!held->buckets && !is_last)
         make_index(held);
     if (held->buckets)

@@ -50,8 +50,8 @@ static size_t size_of_lines(const char *data, size_t size)
     return last ? (size_t)(last - data) + 1 : 0;
 }
 
-int nrd_lines_feed_many(NrdLines *lines, const char *data, size_t size, NrdLineFn fn, NrdManyLinesFn many, void *user_data,
-                        size_t *ret_taken)
+int nrd_lines_feed_many(NrdLines *lines, const char *data, size_t size, NrdLineFn fn, NrdManyLinesFn many,
+                        void *user_data, size_t *ret_taken)
 {
     size_t pos = 0;
     if (lines->owes_newline && size > 0 && data[0] == '\n')

@@ -35,8 +35,8 @@ int nrd_lines_feed(NrdLines *lines, const char *data, size_t size, NrdLineFn fn,
 typedef size_t (*NrdManyLinesFn)(void *user_data, const char *lines, size_t size, int *ret_error);
 
 /* As nrd_lines_feed, but hands over lines that are complete within the request together, to many; fn gets the others. */
-int nrd_lines_feed_many(NrdLines *lines, const char *data, size_t size, NrdLineFn fn, NrdManyLinesFn many, void *user_data,
-                        size_t *ret_taken) NRD_MUST_CHECK;
+int nrd_lines_feed_many(NrdLines *lines, const char *data, size_t size, NrdLineFn fn, NrdManyLinesFn many,
+                        void *user_data, size_t *ret_taken) NRD_MUST_CHECK;
 
 /* Takes the kept line as complete. It stays kept when it does not take effect: it may be unfinished. */
 int nrd_lines_flush(NrdLines *lines, NrdLineFn fn, void *user_data) NRD_MUST_CHECK;

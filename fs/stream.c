@@ -20,8 +20,8 @@ struct NrdStream {
     gint n_refs; /* atomic */
     /* guarded by lock */
     GMutex lock;
-    NrdHeld *held;    /* a newer lease replaces a lapsed one */
-    GQueue rests;     /* Rest, oldest first */
+    NrdHeld *held; /* a newer lease replaces a lapsed one */
+    GQueue rests;  /* Rest, oldest first */
 };
 
 static void free_rest(void *data)

@@ -243,7 +243,8 @@ static void add_in_page(NrdLeaseTable *table, uint64_t first, const uint64_t *no
         entry[i] = (NrdLeaseEntry){ nonces[i], expiry_ms, first + i - 1, first + i + 1 };
 }
 
-void nrd_lease_table_add_run(NrdLeaseTable *table, uint64_t first, const uint64_t *nonces, uint32_t n, int64_t expiry_ms)
+void nrd_lease_table_add_run(NrdLeaseTable *table, uint64_t first, const uint64_t *nonces, uint32_t n,
+                             int64_t expiry_ms)
 {
     uint64_t before;
     List *list = find_list(table, expiry_ms, &before);

@@ -110,7 +110,8 @@ static uint32_t model_run(World *world, bool sure, uint32_t max, uint64_t *ret_f
     if (!model_deliverable(world, ret_first))
         return 0;
     for (uint64_t offset = *ret_first; n < max && offset < world->hwm; offset++, n++) {
-        if (world->cells[offset].state != FREE || !has_room(world, offset) || n_leased + n >= world->limits.max_in_flight)
+        if (world->cells[offset].state != FREE || !has_room(world, offset) ||
+            n_leased + n >= world->limits.max_in_flight)
             break;
         if (sure && offset != frontier(world) && n_settled + n_leased + n >= world->limits.max_acked_ahead)
             break;
@@ -130,10 +131,12 @@ static void step_take_run(World *world)
         nonces[i] = (uint64_t)g_rand_int(world->rand) << 32 | g_rand_int(world->rand);
     g_assert_cmpuint(nrd_queue_peek(world->queue, world->oldest, world->hwm, sure, max, &peeked), ==, expected);
     g_assert_cmpuint(peeked, ==, expected > 0 ? first : 4711);
-    g_assert_cmpuint(nrd_queue_take_run(world->queue, world->oldest, world->hwm, sure, world->now_ms, first + 1, nonces, max),
-                     ==, 0);
-    g_assert_cmpuint(nrd_queue_take_run(world->queue, world->oldest, world->hwm, sure, world->now_ms, first, nonces, max), ==,
-                     expected);
+    g_assert_cmpuint(
+        nrd_queue_take_run(world->queue, world->oldest, world->hwm, sure, world->now_ms, first + 1, nonces, max), ==,
+        0);
+    g_assert_cmpuint(
+        nrd_queue_take_run(world->queue, world->oldest, world->hwm, sure, world->now_ms, first, nonces, max), ==,
+        expected);
     for (uint32_t i = 0; i < expected; i++) {
         g_assert_cmpuint(nonces[i] >> 63, ==, 0);
         world->cells[first + i] = (Cell){ LEASED, nonces[i], world->now_ms + world->limits.visibility_timeout_ms };

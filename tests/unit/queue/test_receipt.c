@@ -34,8 +34,8 @@ static void test_lengths(void)
     for (int n_digits = 1; n_digits <= 20; n_digits++) {
         number = n_digits == 20 ? UINT64_C(12345678901234567890) : number * 10 + (uint64_t)n_digits % 10;
         for (uint64_t nonce = 1; nonce < 10000000000; nonce = nonce * 10 + 7) {
-            g_autofree char *text = g_strdup_printf("%u:%" G_GUINT64_FORMAT ":%" G_GUINT64_FORMAT, (uint32_t)(nonce % 1000),
-                                                    number, nonce);
+            g_autofree char *text =
+                g_strdup_printf("%u:%" G_GUINT64_FORMAT ":%" G_GUINT64_FORMAT, (uint32_t)(nonce % 1000), number, nonce);
             assert_round_trip((uint32_t)(nonce % 1000), number, nonce, text);
         }
     }
