@@ -1,5 +1,6 @@
-/* Leases of one partition: taking, reading what was leased, settling. A take leases under the queue lock, reads the
- * record without it, and hands over a copy. Who waits stands in line.h. */
+/* Leases of one partition: taking one, and reading what was leased. A take leases under the queue lock, reads the record
+ * without it, and hands over a copy. Who waits stands in line.h; taking many at a time in consume_batch.c, settling in
+ * settle.c. */
 #include "engine/engine_private.h"
 
 #include "engine/base/clock.h"
@@ -33,11 +34,15 @@ static bool line_deliverable(void *owner, NrdPartition *only)
     return nrd_consume_deliverable(owner);
 }
 
-static int line_error(void *owner)
+int nrd_consume_error(NrdPartition *partition)
 {
-    NrdPartition *partition = owner;
     int rc = nrd_partition_usable(partition);
     return rc == 0 && atomic_load(&partition->topic->engine->stopping) ? -ENODEV : rc;
+}
+
+static int line_error(void *owner)
+{
+    return nrd_consume_error(owner);
 }
 
 static const NrdLineSource line_source = { line_lease, line_deliverable, line_error };
@@ -103,8 +108,7 @@ void nrd_consume_configure(NrdPartition *partition, const NrdTopicConfig *config
 
 /* ---- leasing ---- */
 
-/* Sees to it that the lease that ends first is noticed. Queue lock held. */
-static void arm_lease_timer_locked(NrdPartition *partition)
+void nrd_consume_arm_locked(NrdPartition *partition)
 {
     int64_t next_ms = nrd_queue_next_expiry_ms(partition->queue);
     if (next_ms >= partition->lease_timer_ms)
@@ -122,7 +126,7 @@ bool nrd_consume_lease(NrdPartition *partition, bool sure, NrdLease *ret_lease)
         nrd_queue_take(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log), nrd_clock_mono_ms(), nrd_random_u64(),
                        ret_lease, &found);
     if (found)
-        arm_lease_timer_locked(partition);
+        nrd_consume_arm_locked(partition);
     pthread_mutex_unlock(&partition->queue_lock);
     return found;
 }
@@ -168,20 +172,30 @@ static int copy_record(Copy *copy, const NrdRecordView *view)
     return 0;
 }
 
+NrdLogCursor *nrd_consume_cursor_locked(NrdPartition *partition)
+{
+    if (!partition->cursor)
+        partition->cursor = nrd_log_cursor_new(atomic_load(&partition->log));
+    partition->cursor_used = true;
+    return partition->cursor;
+}
+
+void nrd_consume_cursor_done_locked(NrdPartition *partition, uint64_t end_offset)
+{
+    bool at_tail = end_offset == nrd_log_hwm(atomic_load(&partition->log));
+    if (at_tail)
+        nrd_log_cursor_rest(partition->cursor); /* it may be idle from now on */
+    atomic_store(&partition->cursor_holds, !at_tail);
+}
+
 static int read_record(NrdPartition *partition, NrdLease lease, Copy *copy, uint64_t *ret_next_offset)
 {
     NrdRecordView view;
     pthread_mutex_lock(&partition->read_lock);
-    if (!partition->cursor)
-        partition->cursor = nrd_log_cursor_new(atomic_load(&partition->log));
-    partition->cursor_used = true;
-    int rc = nrd_log_cursor_read(partition->cursor, lease.offset, &view, ret_next_offset);
+    int rc = nrd_log_cursor_read(nrd_consume_cursor_locked(partition), lease.offset, &view, ret_next_offset);
     if (rc == 0)
         rc = copy_record(copy, &view);
-    bool at_tail = rc == 0 && lease.offset + 1 == nrd_log_hwm(atomic_load(&partition->log));
-    if (at_tail)
-        nrd_log_cursor_rest(partition->cursor); /* it may be idle from now on */
-    atomic_store(&partition->cursor_holds, !at_tail);
+    nrd_consume_cursor_done_locked(partition, rc == 0 ? lease.offset + 1 : 0);
     pthread_mutex_unlock(&partition->read_lock);
     copy->delivery.partition = partition->number;
     copy->delivery.offset = lease.offset;
@@ -189,7 +203,7 @@ static int read_record(NrdPartition *partition, NrdLease lease, Copy *copy, uint
     return rc;
 }
 
-static void skip_lost(NrdPartition *partition, NrdLease lease, uint64_t next_offset)
+void nrd_consume_skip(NrdPartition *partition, NrdLease lease, uint64_t next_offset)
 {
     pthread_mutex_lock(&partition->queue_lock);
     uint64_t skipped = nrd_queue_skip(partition->queue, lease, next_offset);
@@ -223,7 +237,7 @@ bool nrd_consume_serve(NrdPartition *partition, NrdDeliverFn deliver, void *user
         return true;
     }
     if (rc == -EBADMSG)
-        skip_lost(partition, lease, next_offset);
+        nrd_consume_skip(partition, lease, next_offset);
     if (rc == -EBADMSG || rc == -ENOENT) /* -ENOENT: retention was faster; the next take starts at the new oldest */
         return false;
     give_back(partition, lease);
@@ -268,88 +282,12 @@ static void on_lease_over(void *user_data)
     pthread_mutex_lock(&partition->queue_lock);
     partition->lease_timer_ms = INT64_MAX;
     uint32_t n_expired = nrd_queue_expire(partition->queue, nrd_clock_mono_ms());
-    arm_lease_timer_locked(partition);
+    nrd_consume_arm_locked(partition);
     pthread_mutex_unlock(&partition->queue_lock);
     if (n_expired == 0)
         return;
     nrd_counter_add(NRD_COUNTER_LEASES_EXPIRED, n_expired);
     nrd_consume_wake(partition);
-}
-
-/* ---- settling ---- */
-
-int nrd_partition_settle(NrdPartition *partition, NrdVerb verb, uint64_t offset, uint64_t nonce)
-{
-    int rc = nrd_partition_usable(partition);
-    if (rc < 0)
-        return rc;
-    if (partition->topic->engine->read_only)
-        return -EROFS;
-    int64_t now_ms = nrd_clock_mono_ms();
-    pthread_mutex_lock(&partition->queue_lock);
-    switch (verb) {
-    case NRD_VERB_ACK:
-        rc = nrd_queue_ack(partition->queue, offset, nonce, now_ms);
-        if (rc == 0)
-            nrd_offsets_touch_locked(partition);
-        break;
-    case NRD_VERB_NACK:
-        rc = nrd_queue_nack(partition->queue, offset, nonce, now_ms);
-        break;
-    case NRD_VERB_EXTEND:
-        rc = nrd_queue_extend(partition->queue, offset, nonce, now_ms);
-        arm_lease_timer_locked(partition);
-        break;
-    }
-    pthread_mutex_unlock(&partition->queue_lock);
-    if (rc == 0 && verb != NRD_VERB_EXTEND)
-        nrd_consume_wake(partition);
-    return rc;
-}
-
-void nrd_partition_sync_frontier(NrdPartition *partition, NrdDoneFn done, void *user_data)
-{
-    int rc = nrd_partition_usable(partition);
-    if (rc == 0)
-        rc = nrd_offsets_sync(partition, false);
-    done(user_data, rc);
-}
-
-/* Where a seek goes, bounded to what is retained: the offset itself must not lie above the high watermark. */
-static int seek_target(NrdLog *log, NrdSeek to, uint64_t offset, uint64_t *ret_target)
-{
-    uint64_t hwm = nrd_log_hwm(log);
-    uint64_t oldest = nrd_log_oldest(log);
-    if (to == NRD_SEEK_OFFSET && offset > hwm)
-        return -EINVAL;
-    *ret_target = to == NRD_SEEK_START ? oldest : to == NRD_SEEK_END ? hwm : MAX(offset, oldest);
-    return 0;
-}
-
-static int seek_pinned(NrdPartition *partition, NrdSeek to, uint64_t offset)
-{
-    uint64_t target = 0;
-    int rc = seek_target(atomic_load(&partition->log), to, offset, &target);
-    if (rc < 0)
-        return rc;
-    pthread_mutex_lock(&partition->queue_lock);
-    nrd_queue_seek(partition->queue, target);
-    nrd_offsets_touch_locked(partition);
-    pthread_mutex_unlock(&partition->queue_lock);
-    /* Recovery takes the larger frontier of the two files: after a step back both have to say so before it is true. */
-    rc = nrd_offsets_sync(partition, true);
-    nrd_consume_wake(partition);
-    return rc;
-}
-
-int nrd_partition_seek(NrdPartition *partition, NrdSeek to, uint64_t offset)
-{
-    int rc = partition->topic->engine->read_only ? -EROFS : nrd_partition_pin(partition);
-    if (rc < 0)
-        return rc;
-    rc = seek_pinned(partition, to, offset);
-    nrd_partition_unpin(partition);
-    return rc;
 }
 
 /* ---- readability ---- */

@@ -246,6 +246,18 @@ size_t nrd_receipt_write(uint32_t partition, uint64_t offset, uint64_t nonce, ch
     return nrd_receipt_format(&(NrdReceipt){ partition, offset, nonce }, buf);
 }
 
+size_t nrd_receipt_read_front(const char *text, size_t size, NrdHold *ret_hold)
+{
+    NrdReceipt receipt;
+    size_t length = nrd_receipt_scan(text, size, &receipt);
+    if (length == 0)
+        return 0;
+    ret_hold->partition = receipt.partition;
+    ret_hold->offset = receipt.offset;
+    ret_hold->nonce = receipt.nonce;
+    return length;
+}
+
 int nrd_receipt_read(const char *text, size_t size, uint32_t *ret_partition, uint64_t *ret_offset, uint64_t *ret_nonce)
 {
     NrdReceipt receipt;

@@ -342,6 +342,31 @@ void nrd_partition_take(NrdPartition *partition, NrdWaiter *waiter, int64_t wait
  * settled. */
 void nrd_partition_take_sure(NrdPartition *partition, NrdDeliverFn deliver, void *user_data);
 
+/* A lease as its holder keeps it. */
+typedef struct NrdHold {
+    uint32_t partition;
+    uint32_t note; /* the holder's own; a batch leaves the size there that its copy function told */
+    uint64_t offset;
+    uint64_t nonce;
+} NrdHold;
+
+/* Many records at a time. copy is called for one after the other, with a lock held: it copies what it needs and calls
+ * nothing of the engine; it returns the bytes that the copy takes, at most UINT32_MAX, or 0 when there is no room for
+ * it (that record is not leased, and the batch ends). A copy whose lease somebody else was faster to take is taken back:
+ * uncopy drops the last so many bytes. */
+typedef struct NrdBatch {
+    size_t (*copy)(void *user_data, const NrdDelivery *delivery);
+    void (*uncopy)(void *user_data, size_t size);
+    void *user_data;
+    bool sure;     /* as nrd_partition_take_sure */
+    GArray *holds; /* of NrdHold: leases are added, one for each copy that stands, in its order */
+    bool full;     /* copy had no room; false before */
+} NrdBatch;
+
+/* Leases records that are there now, the lowest first, while there is room. The errors are those of a take, but for
+ * -EAGAIN: finding nothing is none; records may have been leased before one. */
+int nrd_partition_take_batch(NrdPartition *partition, NrdBatch *batch) NRD_MUST_CHECK;
+
 /* Gives up waiting. true: the callback will never be called and the caller owns the waiter again. false: it has been,
  * is being or will be called; before nrd_partition_take has been entered (another thread is about to) that call is made
  * by nrd_partition_take, with -EINTR. Holds no lock on return; may be called from any callback. */
@@ -352,6 +377,10 @@ typedef enum NrdVerb { NRD_VERB_ACK, NRD_VERB_NACK, NRD_VERB_EXTEND } NrdVerb;
 /* Acts on a live lease: -ESTALE, -EAGAIN (acked-ahead set full), -EIDRM. Memory only. Who waits may be woken (and
  * served) by this call. */
 int nrd_partition_settle(NrdPartition *partition, NrdVerb verb, uint64_t offset, uint64_t nonce) NRD_MUST_CHECK;
+
+/* Settles one after the other up to the first that cannot be: how many took effect, and why it stopped in *ret_error (0:
+ * all did; -EINVAL: of another partition). */
+size_t nrd_partition_settle_many(NrdPartition *partition, NrdVerb verb, const NrdHold *holds, size_t n, int *ret_error);
 
 /* Makes all that is settled durable. May do the work on this thread. */
 void nrd_partition_sync_frontier(NrdPartition *partition, NrdDoneFn done, void *user_data);
@@ -385,6 +414,7 @@ void nrd_topic_consumer_close(NrdTopicConsumer *consumer); /* takes NULL; its le
 void nrd_topic_take(NrdTopicConsumer *consumer, NrdWaiter *waiter, int64_t wait_ms, NrdDeliverFn deliver,
                     void *user_data);
 void nrd_topic_take_sure(NrdTopicConsumer *consumer, NrdDeliverFn deliver, void *user_data);
+int nrd_topic_take_batch(NrdTopicConsumer *consumer, NrdBatch *batch) NRD_MUST_CHECK;
 bool nrd_topic_take_cancel(NrdTopic *topic, NrdWaiter *waiter);
 bool nrd_topic_readable(NrdTopic *topic);
 void nrd_topic_watch_set(NrdTopic *topic, NrdWatch *watch, void (*notify)(void *user_data), void *user_data);
@@ -392,6 +422,7 @@ bool nrd_topic_watch_clear(NrdTopic *topic, NrdWatch *watch);
 
 /* As nrd_partition_settle; -EINVAL when the topic has no such partition. */
 int nrd_topic_settle(NrdTopic *topic, uint32_t partition, NrdVerb verb, uint64_t offset, uint64_t nonce) NRD_MUST_CHECK;
+size_t nrd_topic_settle_many(NrdTopic *topic, NrdVerb verb, const NrdHold *holds, size_t n, int *ret_error);
 
 /* Makes all that is settled in any partition durable; the first failure. Blocks. */
 void nrd_topic_sync_frontiers(NrdTopic *topic, NrdDoneFn done, void *user_data);
@@ -401,6 +432,8 @@ void nrd_topic_sync_frontiers(NrdTopic *topic, NrdDoneFn done, void *user_data);
 size_t nrd_receipt_write(uint32_t partition, uint64_t offset, uint64_t nonce, char buf[NRD_RECEIPT_MAX]);
 int nrd_receipt_read(const char *text, size_t size, uint32_t *ret_partition, uint64_t *ret_offset,
                      uint64_t *ret_nonce) NRD_MUST_CHECK;
+/* The receipt at the front of text, whatever follows it: its length, or 0. The note of *ret_hold is left alone. */
+size_t nrd_receipt_read_front(const char *text, size_t size, NrdHold *ret_hold);
 
 /* ---- reading ---- */
 

@@ -6,7 +6,7 @@
  *
  *   engine admin > topic guard > committer role > offset lock > queue lock > engine topics, topic lock, timers' lock
  *                                              > produce lock >
- *                                              > read lock >
+ *                                              > read lock > queue lock
  *                              > state lock > queue lock
  *   line lock (of a topic) > state lock; line lock > queue lock
  *
@@ -25,7 +25,7 @@
  *                   partition's log; it covers the fdatasync of a commit. Not a mutex, since who arrives meanwhile must
  *                   not wait: `committing`, guarded by the produce lock
  *   offset lock     mutex; held across reads and writes of consumer.offset and consumer.ahead, their fdatasync too
- *   read lock       mutex; the consumers' cursor; held across a read of the log
+ *   read lock       mutex; the consumers' cursor; held across a read of the log, and while a batch copies records
  *   the others      mutexes; memory only, never held across I/O
  *
  * Below all of them: the locks inside log/ and meta/, under which nothing here is called, and the one of the
@@ -395,6 +395,23 @@ void nrd_consume_configure(NrdPartition *partition, const NrdTopicConfig *config
 
 /* A lease on the lowest deliverable record of an open partition; sure: as in nrd_partition_take_sure. Memory only. */
 bool nrd_consume_lease(NrdPartition *partition, bool sure, NrdLease *ret_lease);
+
+/* Sees to it that the lease that ends first is noticed. Queue lock held. */
+void nrd_consume_arm_locked(NrdPartition *partition);
+
+/* The cursor of the consumers, made when there is none; after its use the end of what was read (0: nothing). Read lock
+ * held. */
+NrdLogCursor *nrd_consume_cursor_locked(NrdPartition *partition);
+void nrd_consume_cursor_done_locked(NrdPartition *partition, uint64_t end_offset);
+
+/* Settles what can never be read, from a lease on up to next_offset; counted and logged. */
+void nrd_consume_skip(NrdPartition *partition, NrdLease lease, uint64_t next_offset);
+
+/* Why nothing can be taken from the partition any more, or 0. */
+int nrd_consume_error(NrdPartition *partition) NRD_MUST_CHECK;
+
+/* nrd_partition_take_batch, of at most max records; how many were leased. An open partition. */
+int nrd_consume_batch(NrdPartition *partition, NrdBatch *batch, uint32_t max, uint32_t *ret_n) NRD_MUST_CHECK;
 
 /* Whether there is one to be had; false for a closed partition. Memory only. */
 bool nrd_consume_deliverable(NrdPartition *partition);

@@ -7,6 +7,10 @@
 
 #include <errno.h>
 
+/* The records that a batch takes from a partition before it turns to the next one: 1 in the first round, then twice as many
+ * each time, so that a small batch has some of each partition and a large one does not turn for each record. */
+#define MAX_SHARE 64
+
 struct NrdTopicConsumer {
     NrdTopic *topic; /* referenced */
     /* guarded by lock */
@@ -151,6 +155,40 @@ void nrd_topic_take_sure(NrdTopicConsumer *consumer, NrdDeliverFn deliver, void 
     nrd_topic_take(consumer, &waiter, 0, deliver, user_data);
 }
 
+static int batch_of(NrdPartition *partition, NrdBatch *batch, uint32_t share, uint32_t *ret_n)
+{
+    *ret_n = 0;
+    if (!partition || !nrd_partition_pin_if_open(partition))
+        return 0;
+    int rc = nrd_consume_batch(partition, batch, share, ret_n);
+    nrd_partition_unpin_quietly(partition);
+    return rc;
+}
+
+/* Once round the partitions. */
+static int batch_round(NrdTopic *topic, NrdBatch *batch, uint32_t share, uint32_t *ret_n)
+{
+    uint32_t n_taken = 0, n = nrd_topic_n_partitions(topic), first = atomic_fetch_add(&topic->turn, 1);
+    int rc = 0;
+    for (uint32_t i = 0; i < n && rc == 0 && !batch->full; i++) {
+        uint32_t n_of_it;
+        rc = batch_of(nrd_topic_partition(topic, (first + i) % n), batch, share, &n_of_it);
+        n_taken += n_of_it;
+    }
+    *ret_n = n_taken;
+    return rc;
+}
+
+int nrd_topic_take_batch(NrdTopicConsumer *consumer, NrdBatch *batch)
+{
+    NrdTopic *topic = consumer->topic;
+    int rc = line_error(topic);
+    pin_all(consumer);
+    for (uint32_t n = 1, share = 1; rc == 0 && n > 0 && !batch->full; share = MIN(2 * share, MAX_SHARE))
+        rc = batch_round(topic, batch, share, &n);
+    return rc;
+}
+
 bool nrd_topic_take_cancel(NrdTopic *topic, NrdWaiter *waiter)
 {
     return nrd_line_cancel(&topic->line, waiter);
@@ -173,18 +211,39 @@ bool nrd_topic_watch_clear(NrdTopic *topic, NrdWatch *watch)
 
 /* ---- settling ---- */
 
+/* Leases of one partition. */
+static size_t settle_of(NrdTopic *topic, NrdVerb verb, const NrdHold *holds, size_t n, int *ret_error)
+{
+    NrdPartition *partition = nrd_topic_partition(topic, holds[0].partition);
+    *ret_error = atomic_load(&topic->deleted) ? -EIDRM : partition ? 0 : -EINVAL;
+    if (*ret_error == 0 && !nrd_partition_pin_if_open(partition))
+        *ret_error = -ESTALE; /* a lease would have kept it open */
+    if (*ret_error < 0)
+        return 0;
+    size_t n_done = nrd_partition_settle_many(partition, verb, holds, n, ret_error);
+    nrd_partition_unpin(partition);
+    return n_done;
+}
+
+size_t nrd_topic_settle_many(NrdTopic *topic, NrdVerb verb, const NrdHold *holds, size_t n, int *ret_error)
+{
+    size_t n_done = 0;
+    *ret_error = 0;
+    while (n_done < n && *ret_error == 0) {
+        size_t end = n_done + 1;
+        while (end < n && holds[end].partition == holds[n_done].partition)
+            end++;
+        n_done += settle_of(topic, verb, holds + n_done, end - n_done, ret_error);
+    }
+    return n_done;
+}
+
 int nrd_topic_settle(NrdTopic *topic, uint32_t number, NrdVerb verb, uint64_t offset, uint64_t nonce)
 {
-    NrdPartition *partition = nrd_topic_partition(topic, number);
-    if (atomic_load(&topic->deleted))
-        return -EIDRM;
-    if (!partition)
-        return -EINVAL;
-    if (!nrd_partition_pin_if_open(partition))
-        return -ESTALE; /* a lease would have kept it open */
-    int rc = nrd_partition_settle(partition, verb, offset, nonce);
-    nrd_partition_unpin(partition);
-    return rc;
+    NrdHold hold = { .partition = number, .offset = offset, .nonce = nonce };
+    int error;
+    (void)nrd_topic_settle_many(topic, verb, &hold, 1, &error);
+    return error;
 }
 
 static void keep_first(void *user_data, int error)

@@ -6,6 +6,8 @@
 
 #include <errno.h>
 
+#define RUN_MAX 512 /* lines that are settled together */
+
 static int ack_open(NrdHandle *handle)
 {
     handle->state = g_new0(NrdLines, 1);
@@ -22,33 +24,101 @@ static void ack_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, 
     nrd_reply_empty(req);
 }
 
-static int settle(NrdHandle *handle, NrdVerb verb, const char *receipt, size_t size, NrdPlace *place)
+/* A line without its newline. */
+static int parse(const char *line, size_t size, NrdVerb *ret_verb, NrdHold *ret_hold)
 {
-    uint32_t partition;
-    uint64_t offset, nonce;
-    int error = nrd_receipt_read(receipt, size, &partition, &offset, &nonce);
+    const char *receipt = line;
+    size_t receipt_size = size;
+    *ret_verb = NRD_VERB_ACK;
+    if (nrd_word_match(line, size, "nack", &receipt, &receipt_size))
+        *ret_verb = NRD_VERB_NACK;
+    else if (nrd_word_match(line, size, "extend", &receipt, &receipt_size))
+        *ret_verb = NRD_VERB_EXTEND;
+    else
+        nrd_word_match(line, size, "ack", &receipt, &receipt_size);
+    return nrd_receipt_read(receipt, receipt_size, &ret_hold->partition, &ret_hold->offset, &ret_hold->nonce);
+}
+
+/* The line at the front of complete lines: its size with the newline, or 0 when it is malformed. Most are bare receipts. */
+static size_t parse_front(const char *lines, size_t size, NrdVerb *ret_verb, NrdHold *ret_hold)
+{
+    size_t length = nrd_receipt_read_front(lines, size, ret_hold);
+    if (length > 0 && lines[length] == '\n') {
+        *ret_verb = NRD_VERB_ACK;
+        return length + 1;
+    }
+    char line[NRD_LINE_MAX];
+    size_t n;
+    length = (size_t)((const char *)memchr(lines, '\n', size) - lines);
+    return nrd_line_tidy(lines, length, line, &n) == 0 && parse(line, n, ret_verb, ret_hold) == 0 ? length + 1 : 0;
+}
+
+/* Lines with one verb. */
+typedef struct Run {
+    NrdVerb verb;
+    size_t n;
+    NrdHold holds[RUN_MAX]; /* note: size of the line, its newline included */
+    int parse_error;        /* of the line behind them; 0 */
+} Run;
+
+static void parse_run(const char *lines, size_t size, Run *run)
+{
+    run->n = 0;
+    run->parse_error = 0;
+    for (size_t pos = 0; pos < size && run->n < RUN_MAX;) {
+        NrdHold *hold = &run->holds[run->n];
+        NrdVerb verb;
+        size_t line_size = parse_front(lines + pos, size - pos, &verb, hold);
+        if (line_size == 0)
+            run->parse_error = -EINVAL;
+        if (line_size == 0 || (run->n > 0 && verb != run->verb))
+            break;
+        hold->note = (uint32_t)line_size;
+        run->verb = verb;
+        run->n++;
+        pos += line_size;
+    }
+}
+
+/* The bytes of the lines that took effect. */
+static size_t settle_run(NrdHandle *handle, const Run *run, int *ret_error)
+{
+    NrdPlace place = nrd_handle_place(handle);
+    int error = 0;
+    size_t size = 0, n_done = 0;
+    if (run->n > 0)
+        n_done = nrd_source_settle_many(handle, run->verb, run->holds, run->n, &error);
+    for (size_t i = 0; i < n_done; i++)
+        size += run->holds[i].note;
     if (error < 0)
-        return -EINVAL;
-    place->offset = (int64_t)offset;
-    return nrd_source_settle(handle, verb, partition, offset, nonce);
+        place.offset = (int64_t)run->holds[n_done].offset;
+    else
+        error = run->parse_error;
+    nrd_log_settle_refused(place, error);
+    *ret_error = error;
+    return size;
+}
+
+static size_t run_lines(void *user_data, const char *lines, size_t size, int *ret_error)
+{
+    Run run;
+    size_t pos = 0;
+    int error = 0;
+    while (pos < size && error == 0) {
+        parse_run(lines + pos, size - pos, &run);
+        pos += settle_run(user_data, &run, &error);
+    }
+    *ret_error = error;
+    return pos;
 }
 
 static int run_line(void *user_data, const char *line, size_t size)
 {
-    NrdHandle *handle = user_data;
-    NrdVerb verb = NRD_VERB_ACK;
-    const char *receipt = line;
-    size_t receipt_size = size;
-    if (nrd_word_match(line, size, "nack", &receipt, &receipt_size))
-        verb = NRD_VERB_NACK;
-    else if (nrd_word_match(line, size, "extend", &receipt, &receipt_size))
-        verb = NRD_VERB_EXTEND;
-    else
-        nrd_word_match(line, size, "ack", &receipt, &receipt_size);
-
-    NrdPlace place = nrd_handle_place(handle);
-    int error = settle(handle, verb, receipt, receipt_size, &place);
-    nrd_log_settle_refused(place, error);
+    Run run = { .n = 1 };
+    int error;
+    if (parse(line, size, &run.verb, &run.holds[0]) < 0)
+        run = (Run){ .parse_error = -EINVAL };
+    (void)settle_run(user_data, &run, &error);
     return error;
 }
 
@@ -58,7 +128,7 @@ static int feed(NrdHandle *handle, const char *buf, size_t size, size_t *ret_tak
     g_mutex_lock(&handle->lock);
     NrdLines lines = *(NrdLines *)handle->state;
     g_mutex_unlock(&handle->lock);
-    int error = buf ? nrd_lines_feed(&lines, buf, size, run_line, handle, ret_taken)
+    int error = buf ? nrd_lines_feed_many(&lines, buf, size, run_line, run_lines, handle, ret_taken)
                     : nrd_lines_flush(&lines, run_line, handle);
     g_mutex_lock(&handle->lock);
     *(NrdLines *)handle->state = lines;

@@ -56,7 +56,7 @@ void nrd_consume_hand_over(NrdHandle *handle, fuse_req_t req, size_t size, const
                            bool receipts)
 {
     NrdStream *stream = nrd_handle_stream(handle);
-    NrdStreamLease lease = { delivery->partition, delivery->offset, delivery->nonce };
+    NrdHold lease = { .partition = delivery->partition, .offset = delivery->offset, .nonce = delivery->nonce };
     size_t n = MIN(size, text->len);
     char *piece = text->str;
     if (n < text->len) {

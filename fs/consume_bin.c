@@ -9,102 +9,65 @@
  *   u32 key length  0: no key
  *   key, payload
  *
- * Big-endian. A record that does not fit behind others goes back at once: nobody has seen it, and the reader may never
- * come again. One that is longer than the whole buffer is handed over in parts; until its last byte its lease is the open
+ * Big-endian. A record that does not fit behind others is not leased: nobody has seen it, and the reader may never come
+ * again. One that is longer than the whole buffer is handed over in parts; until its last byte its lease is the open
  * file's, and goes back with it. */
 #include "engine/base/endian.h"
+#include "fs/batch.h"
 #include "fs/consume.h"
-#include "fs/source.h"
 #include "fs/stream.h"
 
 #define HEAD_BYTES ((size_t)36)
-
-/* The records of one reply; belongs to the thread that makes it. */
-typedef struct Batch {
-    NrdHandle *handle;
-    size_t size;
-    GString *bytes;
-    GArray *leases;
-    bool full;
-} Batch;
 
 static size_t size_of(const NrdDelivery *delivery)
 {
     return HEAD_BYTES + delivery->key_size + delivery->payload_size;
 }
 
-static NrdStreamLease lease_of(const NrdDelivery *delivery)
+static void put(uint8_t *at, const NrdDelivery *delivery)
 {
-    return (NrdStreamLease){ delivery->partition, delivery->offset, delivery->nonce };
+    nrd_put_be32(at, (uint32_t)(size_of(delivery) - 4));
+    nrd_put_be32(at + 4, delivery->partition);
+    nrd_put_be64(at + 8, delivery->offset);
+    nrd_put_be64(at + 16, delivery->nonce);
+    nrd_put_be64(at + 24, (uint64_t)delivery->timestamp_ms);
+    nrd_put_be32(at + 32, (uint32_t)delivery->key_size);
+    if (delivery->key_size > 0)
+        memcpy(at + HEAD_BYTES, delivery->key, delivery->key_size);
+    memcpy(at + HEAD_BYTES + delivery->key_size, delivery->payload, delivery->payload_size);
 }
 
-static void append(GString *bytes, const NrdDelivery *delivery)
+static size_t copy_record(void *user_data, const NrdDelivery *delivery)
 {
-    uint8_t head[HEAD_BYTES];
-    nrd_put_be32(head, (uint32_t)(size_of(delivery) - 4));
-    nrd_put_be32(head + 4, delivery->partition);
-    nrd_put_be64(head + 8, delivery->offset);
-    nrd_put_be64(head + 16, delivery->nonce);
-    nrd_put_be64(head + 24, (uint64_t)delivery->timestamp_ms);
-    nrd_put_be32(head + 32, (uint32_t)delivery->key_size);
-    g_string_append_len(bytes, (const char *)head, sizeof head);
-    g_string_append_len(bytes, (const char *)delivery->key, (gssize)delivery->key_size);
-    g_string_append_len(bytes, (const char *)delivery->payload, (gssize)delivery->payload_size);
-}
-
-static void add(Batch *batch, const NrdDelivery *delivery)
-{
-    NrdStreamLease lease = lease_of(delivery);
-    append(batch->bytes, delivery);
-    g_array_append_val(batch->leases, lease);
-}
-
-/* The next record: only what is there now. What cannot be read is told by the read that finds it first. */
-static void add_next(void *user_data, int error, const NrdDelivery *delivery)
-{
-    Batch *batch = user_data;
-    batch->full = error < 0 || size_of(delivery) > batch->size - batch->bytes->len;
-    if (error == 0 && batch->full)
-        nrd_stream_give_back(batch->handle, lease_of(delivery));
-    else if (error == 0)
-        add(batch, delivery);
-}
-
-static void fill(Batch *batch)
-{
-    while (!batch->full && batch->size - batch->bytes->len >= HEAD_BYTES) {
-        NrdWaiter waiter;
-        nrd_waiter_init(&waiter);
-        nrd_source_take(batch->handle, &waiter, 0, add_next, batch);
-    }
-}
-
-static void reply(const Batch *batch, fuse_req_t req)
-{
-    nrd_handle_ref(batch->handle); /* after the reply it may be closed */
-    if (fuse_reply_buf(req, batch->bytes->str, batch->bytes->len) < 0)
-        for (guint i = 0; i < batch->leases->len; i++)
-            nrd_stream_give_back(batch->handle, g_array_index(batch->leases, NrdStreamLease, i));
-    nrd_handle_unref(batch->handle);
+    NrdReplyBatch *reply = user_data;
+    size_t size = size_of(delivery);
+    if (size > reply->size - reply->used)
+        return 0;
+    put((uint8_t *)reply->bytes + reply->used, delivery);
+    reply->used += size;
+    return size;
 }
 
 static void deliver_in_parts(NrdHandle *handle, fuse_req_t req, size_t size, const NrdDelivery *delivery)
 {
     GString *bytes = g_string_sized_new(size_of(delivery) + 1);
-    append(bytes, delivery);
+    g_string_set_size(bytes, size_of(delivery));
+    put((uint8_t *)bytes->str, delivery);
     nrd_consume_hand_over(handle, req, size, delivery, bytes, true);
 }
 
+/* The others are only what is there now. What cannot be read is told by the read that finds it first. */
 static void deliver_whole(NrdHandle *handle, fuse_req_t req, size_t size, const NrdDelivery *delivery)
 {
-    Batch batch = { .handle = handle, .size = size };
-    batch.bytes = g_string_new(NULL);
-    batch.leases = g_array_new(FALSE, FALSE, sizeof(NrdStreamLease));
-    add(&batch, delivery);
-    fill(&batch);
-    reply(&batch, req);
-    g_string_free(batch.bytes, TRUE);
-    g_array_unref(batch.leases);
+    NrdHold lease = { .partition = delivery->partition, .offset = delivery->offset, .nonce = delivery->nonce };
+    NrdReplyBatch reply;
+    nrd_reply_batch_init(&reply, handle, size, copy_record, false);
+    (void)copy_record(&reply, delivery);
+    g_array_append_val(reply.batch.holds, lease);
+    if (reply.size - reply.used >= HEAD_BYTES)
+        (void)!nrd_reply_batch_fill(&reply);
+    nrd_reply_batch_send(&reply, req);
+    nrd_reply_batch_clear(&reply);
 }
 
 static void deliver(NrdHandle *handle, fuse_req_t req, size_t size, int error, const NrdDelivery *delivery)

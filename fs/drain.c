@@ -1,87 +1,72 @@
 /* `drain`: as many lines as fit the buffer, never waiting. A read, also the one that finds the end, settles what the
  * one before it delivered; closing without another read gives that back. */
+#include "fs/batch.h"
+#include "fs/consume.h"
 #include "fs/source.h"
 #include "fs/stream.h"
 
 #include <errno.h>
 #include <poll.h>
 
-/* The lines of one read; belongs to the thread that reads. */
-typedef struct Batch {
+static size_t copy_line(void *user_data, const NrdDelivery *delivery)
+{
+    NrdReplyBatch *reply = user_data;
+    size_t size = delivery->payload_size + 1;
+    if (size > reply->size - reply->used)
+        return 0;
+    char *line = reply->bytes + reply->used;
+    memcpy(line, delivery->payload, delivery->payload_size);
+    line[delivery->payload_size] = '\n';
+    reply->used += size;
+    return size;
+}
+
+/* A read that gets the beginning of a line longer than its buffer. */
+typedef struct Begin {
     NrdHandle *handle;
+    fuse_req_t req;
     size_t size;
-    GString *text;
-    GArray *leases;       /* of the records in text */
-    NrdStreamLease begun; /* of a record of which text is the beginning; nonce 0: none */
-    bool full;
-    int error; /* of the last take */
-} Batch;
+} Begin;
 
-/* A line that does not fit after others waits for the next read; one that would never fit is handed over in parts. */
-static void add(void *user_data, int error, const NrdDelivery *delivery)
+static void deliver_begin(void *user_data, int error, const NrdDelivery *delivery)
 {
-    Batch *batch = user_data;
-    batch->error = error;
-    if (error < 0)
-        return;
-    NrdStreamLease lease = { delivery->partition, delivery->offset, delivery->nonce };
-    size_t room = batch->size - batch->text->len;
-    if (delivery->payload_size + 1 <= room) {
-        g_string_append_len(batch->text, (const char *)delivery->payload, (gssize)delivery->payload_size);
-        g_string_append_c(batch->text, '\n');
-        g_array_append_val(batch->leases, lease);
-        return;
-    }
-    batch->full = true;
-    size_t n = batch->text->len > 0 ? 0 : room;
-    if (n > 0)
-        batch->begun = lease;
-    GString *text = nrd_stream_line(delivery);
-    g_string_append_len(batch->text, text->str, (gssize)n);
-    nrd_stream_hold_rest(nrd_handle_stream(batch->handle), lease, text, n);
+    Begin *begin = user_data;
+    if (error == -EAGAIN) /* somebody else was faster */
+        nrd_reply_empty(begin->req);
+    else if (error < 0)
+        nrd_reply_error(begin->req, error);
+    else
+        nrd_consume_hand_over(begin->handle, begin->req, begin->size, delivery, nrd_stream_line(delivery), false);
 }
 
-static void take_batch(Batch *batch)
+/* A line that does not fit behind others waits, unleased; one that would never fit is handed over in parts. */
+static void reply_lines(NrdHandle *handle, fuse_req_t req, size_t size)
 {
-    while (!batch->full && batch->error == 0 && batch->text->len < batch->size)
-        nrd_source_take_sure(batch->handle, add, batch);
-    for (guint i = 0; i < batch->leases->len; i++)
-        nrd_stream_hold(nrd_handle_stream(batch->handle), g_array_index(batch->leases, NrdStreamLease, i));
-}
-
-static void reply_batch(Batch *batch, fuse_req_t req)
-{
-    if (batch->text->len == 0 && batch->error < 0 && batch->error != -EAGAIN) {
-        nrd_reply_error(req, batch->error);
-        return;
+    NrdReplyBatch reply;
+    nrd_reply_batch_init(&reply, handle, size, copy_line, true);
+    int error = nrd_reply_batch_fill(&reply);
+    Begin begin = { handle, req, size };
+    if (reply.used > 0) {
+        nrd_stream_hold_all(nrd_handle_stream(handle), reply.batch.holds); /* the reader may come again at once */
+        nrd_reply_batch_send(&reply, req);
+    } else if (error < 0) {
+        nrd_reply_error(req, error);
+    } else if (reply.batch.full) {
+        nrd_source_take_sure(handle, deliver_begin, &begin);
+    } else {
+        nrd_reply_empty(req);
     }
-    nrd_handle_ref(batch->handle);
-    if (fuse_reply_buf(req, batch->text->str, batch->text->len) < 0) {
-        for (guint i = 0; i < batch->leases->len; i++)
-            nrd_stream_give_back(batch->handle, g_array_index(batch->leases, NrdStreamLease, i));
-        if (batch->begun.nonce != 0)
-            nrd_stream_give_back(batch->handle, batch->begun);
-    }
-    nrd_handle_unref(batch->handle);
+    nrd_reply_batch_clear(&reply);
 }
 
 static void drain_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags)
 {
     /* A lapsed lease means that its record comes again; one that cannot be acked yet stays held. */
     int error = nrd_stream_settle_delivered(handle, NRD_VERB_ACK);
-    if (error == -EIDRM) {
+    if (error == -EIDRM)
         nrd_reply_error(req, error);
-        return;
-    }
-    if (nrd_stream_reply_rest(handle, req, size, false))
-        return;
-    Batch batch = { .handle = handle, .size = size };
-    batch.text = g_string_new(NULL);
-    batch.leases = g_array_new(FALSE, FALSE, sizeof(NrdStreamLease));
-    take_batch(&batch);
-    reply_batch(&batch, req);
-    g_string_free(batch.text, TRUE);
-    g_array_unref(batch.leases);
+    else if (!nrd_stream_reply_rest(handle, req, size, false))
+        reply_lines(handle, req, size);
 }
 
 static void drain_fsync(NrdHandle *handle, fuse_req_t req)

@@ -13,21 +13,28 @@ static int keep(NrdLines *lines, const char *text, size_t size)
     return 0;
 }
 
-/* Runs fn on a line as programs mean it: without the CR of a CR LF, each run of blanks as one space. */
-static int run_tidied(const char *text, size_t size, NrdLineFn fn, void *user_data)
+int nrd_line_tidy(const char *text, size_t size, char ret_line[NRD_LINE_MAX], size_t *ret_size)
 {
-    char tidy[NRD_LINE_MAX];
     size_t n = 0;
-    if (size > sizeof tidy)
+    if (size > NRD_LINE_MAX)
         return -EINVAL;
     if (size > 0 && text[size - 1] == '\r')
         size--;
     for (size_t i = 0; i < size; i++) {
         bool blank = text[i] == ' ' || text[i] == '\t';
-        if (!blank || n == 0 || tidy[n - 1] != ' ')
-            tidy[n++] = blank ? ' ' : text[i];
+        if (!blank || n == 0 || ret_line[n - 1] != ' ')
+            ret_line[n++] = blank ? ' ' : text[i];
     }
-    return fn(user_data, tidy, n);
+    *ret_size = n;
+    return 0;
+}
+
+static int run_tidied(const char *text, size_t size, NrdLineFn fn, void *user_data)
+{
+    char line[NRD_LINE_MAX];
+    size_t n;
+    int error = nrd_line_tidy(text, size, line, &n);
+    return error < 0 ? error : fn(user_data, line, n);
 }
 
 /* Runs fn on the kept beginning and text together; the kept part is gone afterwards either way, since a line that
@@ -43,7 +50,32 @@ static int run(NrdLines *lines, const char *text, size_t size, NrdLineFn fn, voi
     return error;
 }
 
-int nrd_lines_feed(NrdLines *lines, const char *data, size_t size, NrdLineFn fn, void *user_data, size_t *ret_taken)
+/* One line, or what there is of it; the bytes taken. */
+static size_t feed_one(NrdLines *lines, const char *data, size_t size, bool first, NrdLineFn fn, void *user_data,
+                       int *ret_error)
+{
+    const char *newline = memchr(data, '\n', size);
+    size_t length = newline ? (size_t)(newline - data) : size;
+    int error;
+    if (newline || first) {
+        error = run(lines, data, length, fn, user_data);
+        lines->owes_newline = error == 0 && newline == NULL;
+    } else {
+        error = keep(lines, data, length);
+    }
+    *ret_error = error;
+    return error == 0 ? length + (newline != NULL) : 0;
+}
+
+/* Size of the complete lines at the front of data. */
+static size_t size_of_lines(const char *data, size_t size)
+{
+    const char *last = memrchr(data, '\n', size);
+    return last ? (size_t)(last - data) + 1 : 0;
+}
+
+int nrd_lines_feed_many(NrdLines *lines, const char *data, size_t size, NrdLineFn fn, NrdManyLinesFn many,
+                        void *user_data, size_t *ret_taken)
 {
     size_t pos = 0;
     if (lines->owes_newline && size > 0 && data[0] == '\n')
@@ -53,22 +85,22 @@ int nrd_lines_feed(NrdLines *lines, const char *data, size_t size, NrdLineFn fn,
     int error = 0;
     bool first = lines->kept_size == 0;
     while (pos < size && error == 0) {
-        const char *newline = memchr(data + pos, '\n', size - pos);
-        size_t length = newline ? (size_t)(newline - data) - pos : size - pos;
-        if (newline || first) {
-            error = run(lines, data + pos, length, fn, user_data);
-            lines->owes_newline = error == 0 && newline == NULL;
-        } else {
-            error = keep(lines, data + pos, length);
-        }
+        size_t n_many = many && lines->kept_size == 0 ? size_of_lines(data + pos, size - pos) : 0;
+        if (n_many > 0)
+            pos += many(user_data, data + pos, n_many, &error);
+        else
+            pos += feed_one(lines, data + pos, size - pos, first, fn, user_data, &error);
         first = false;
-        if (error == 0)
-            pos += length + (newline != NULL);
     }
     if (error < 0 && pos == 0)
         return error;
     *ret_taken = pos;
     return 0;
+}
+
+int nrd_lines_feed(NrdLines *lines, const char *data, size_t size, NrdLineFn fn, void *user_data, size_t *ret_taken)
+{
+    return nrd_lines_feed_many(lines, data, size, fn, NULL, user_data, ret_taken);
 }
 
 int nrd_lines_flush(NrdLines *lines, NrdLineFn fn, void *user_data)

@@ -19,6 +19,13 @@ void nrd_source_take_sure(NrdHandle *handle, NrdDeliverFn deliver, void *user_da
         nrd_topic_take_sure(handle->consumer, deliver, user_data);
 }
 
+int nrd_source_take_batch(NrdHandle *handle, NrdBatch *batch)
+{
+    if (handle->partition)
+        return nrd_partition_take_batch(handle->partition, batch);
+    return nrd_topic_take_batch(handle->consumer, batch);
+}
+
 bool nrd_source_cancel(NrdHandle *handle, NrdWaiter *waiter)
 {
     if (handle->partition)
@@ -38,6 +45,13 @@ int nrd_source_settle(NrdHandle *handle, NrdVerb verb, uint32_t partition, uint6
     if (partition != nrd_partition_number(handle->partition))
         return -EINVAL;
     return nrd_partition_settle(handle->partition, verb, offset, nonce);
+}
+
+size_t nrd_source_settle_many(NrdHandle *handle, NrdVerb verb, const NrdHold *holds, size_t n, int *ret_error)
+{
+    if (handle->partition)
+        return nrd_partition_settle_many(handle->partition, verb, holds, n, ret_error);
+    return nrd_topic_settle_many(handle->topic, verb, holds, n, ret_error);
 }
 
 void nrd_source_sync(NrdHandle *handle, NrdDoneFn done, void *user_data)

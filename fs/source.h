@@ -7,12 +7,14 @@
 
 void nrd_source_take(NrdHandle *handle, NrdWaiter *waiter, int64_t wait_ms, NrdDeliverFn deliver, void *user_data);
 void nrd_source_take_sure(NrdHandle *handle, NrdDeliverFn deliver, void *user_data);
+int nrd_source_take_batch(NrdHandle *handle, NrdBatch *batch) NRD_MUST_CHECK;
 bool nrd_source_cancel(NrdHandle *handle, NrdWaiter *waiter);
 bool nrd_source_readable(NrdHandle *handle);
 
 /* -EINVAL when the receipt is of a partition that the file does not speak for. */
 int nrd_source_settle(NrdHandle *handle, NrdVerb verb, uint32_t partition, uint64_t offset,
                       uint64_t nonce) NRD_MUST_CHECK;
+size_t nrd_source_settle_many(NrdHandle *handle, NrdVerb verb, const NrdHold *holds, size_t n, int *ret_error);
 void nrd_source_sync(NrdHandle *handle, NrdDoneFn done, void *user_data);
 
 /* partition is NULL for a topic's. */

@@ -1,19 +1,17 @@
 /* See stream.h. */
 #include "fs/stream.h"
 
-#include "fs/hash.h"
+#include "fs/held.h"
 #include "fs/source.h"
 
 #include <errno.h>
 #include <poll.h>
 
-typedef struct Held {
-    NrdStreamLease lease;
-    bool delivered; /* all of it */
-} Held;
+/* The note of a lease that is held: whether all of the record was delivered. */
+enum { IN_PART, DELIVERED };
 
 typedef struct Rest {
-    NrdStreamLease lease;
+    NrdHold lease;
     GString *text;
     size_t pos;
 } Rest;
@@ -22,8 +20,8 @@ struct NrdStream {
     gint n_refs; /* atomic */
     /* guarded by lock */
     GMutex lock;
-    GHashTable *held; /* &held->lease -> Held, by partition and offset; a newer lease replaces a lapsed one */
-    GQueue rests;     /* Rest, oldest first */
+    NrdHeld *held; /* a newer lease replaces a lapsed one */
+    GQueue rests;  /* Rest, oldest first */
 };
 
 static void free_rest(void *data)
@@ -33,24 +31,12 @@ static void free_rest(void *data)
     g_free(rest);
 }
 
-static guint record_hash(gconstpointer key)
-{
-    const NrdStreamLease *lease = key;
-    return (guint)nrd_hash_mix(lease->offset ^ (uint64_t)lease->partition << 48);
-}
-
-static gboolean record_equal(gconstpointer a, gconstpointer b)
-{
-    const NrdStreamLease *x = a, *y = b;
-    return x->partition == y->partition && x->offset == y->offset;
-}
-
 static NrdStream *new_stream(void)
 {
     NrdStream *stream = g_new0(NrdStream, 1);
     stream->n_refs = 1;
     g_mutex_init(&stream->lock);
-    stream->held = g_hash_table_new_full(record_hash, record_equal, NULL, g_free);
+    stream->held = nrd_held_new();
     g_queue_init(&stream->rests);
     return stream;
 }
@@ -60,7 +46,7 @@ static void unref(NrdStream *stream)
     if (!g_atomic_int_dec_and_test(&stream->n_refs))
         return;
     g_queue_clear_full(&stream->rests, free_rest);
-    g_hash_table_unref(stream->held);
+    nrd_held_free(stream->held);
     g_mutex_clear(&stream->lock);
     g_free(stream);
 }
@@ -89,43 +75,53 @@ void nrd_stream_destroy(NrdHandle *handle)
     g_free(state);
 }
 
-static void hold_locked(NrdStream *stream, NrdStreamLease lease, bool delivered)
+static NrdHold *find_locked(NrdStream *stream, NrdHold lease)
 {
-    Held *held = g_new(Held, 1);
-    *held = (Held){ lease, delivered };
-    g_hash_table_replace(stream->held, &held->lease, held);
+    NrdHold *held = nrd_held_find(stream->held, lease.partition, lease.offset);
+    return held && held->nonce == lease.nonce ? held : NULL;
 }
 
-static Held *find_locked(NrdStream *stream, NrdStreamLease lease)
+static void hold_locked(NrdStream *stream, NrdHold lease, uint32_t note)
 {
-    Held *held = g_hash_table_lookup(stream->held, &lease);
-    return held && held->lease.nonce == lease.nonce ? held : NULL;
+    lease.note = note;
+    nrd_held_put(stream->held, lease);
 }
 
-void nrd_stream_hold(NrdStream *stream, NrdStreamLease lease)
+void nrd_stream_hold(NrdStream *stream, NrdHold lease)
 {
     g_mutex_lock(&stream->lock);
-    hold_locked(stream, lease, true);
+    hold_locked(stream, lease, DELIVERED);
     g_mutex_unlock(&stream->lock);
 }
 
-void nrd_stream_hold_rest(NrdStream *stream, NrdStreamLease lease, GString *text, size_t pos)
+void nrd_stream_hold_all(NrdStream *stream, GArray *leases)
+{
+    NrdHold *holds = (NrdHold *)(void *)leases->data;
+    for (guint i = 0; i < leases->len; i++)
+        holds[i].note = DELIVERED;
+    g_mutex_lock(&stream->lock);
+    nrd_held_put_all(stream->held, holds, leases->len);
+    g_mutex_unlock(&stream->lock);
+}
+
+void nrd_stream_hold_rest(NrdStream *stream, NrdHold lease, GString *text, size_t pos)
 {
     Rest *rest = g_new(Rest, 1);
     *rest = (Rest){ lease, text, pos };
     g_mutex_lock(&stream->lock);
-    hold_locked(stream, lease, false);
+    hold_locked(stream, lease, IN_PART);
     g_queue_push_tail(&stream->rests, rest);
     g_mutex_unlock(&stream->lock);
 }
 
-static void drop_locked(NrdStream *stream, NrdStreamLease lease)
+static void drop_locked(NrdStream *stream, NrdHold lease)
 {
     if (find_locked(stream, lease))
-        g_hash_table_remove(stream->held, &lease);
+        nrd_held_remove(stream->held, lease.partition, lease.offset);
     for (GList *l = stream->rests.head; l; l = l->next) {
         Rest *rest = l->data;
-        if (rest->lease.nonce != lease.nonce || !record_equal(&rest->lease, &lease))
+        if (rest->lease.nonce != lease.nonce || rest->lease.partition != lease.partition ||
+            rest->lease.offset != lease.offset)
             continue;
         free_rest(rest);
         g_queue_delete_link(&stream->rests, l);
@@ -133,13 +129,13 @@ static void drop_locked(NrdStream *stream, NrdStreamLease lease)
     }
 }
 
-static void delivered_locked(NrdStream *stream, NrdStreamLease lease, bool receipts)
+static void delivered_locked(NrdStream *stream, NrdHold lease, bool receipts)
 {
-    Held *held = find_locked(stream, lease);
-    if (held)
-        held->delivered = true;
+    NrdHold *held = find_locked(stream, lease);
     if (held && receipts)
-        g_hash_table_remove(stream->held, &lease);
+        nrd_held_remove(stream->held, lease.partition, lease.offset);
+    else if (held)
+        held->note = DELIVERED;
 }
 
 GString *nrd_stream_line(const NrdDelivery *delivery)
@@ -158,7 +154,7 @@ bool nrd_stream_reply_rest(NrdHandle *handle, fuse_req_t req, size_t size, bool 
         g_mutex_unlock(&stream->lock);
         return false;
     }
-    NrdStreamLease lease = rest->lease;
+    NrdHold lease = rest->lease;
     size_t n = MIN(size, rest->text->len - rest->pos);
     char *piece = g_memdup2(rest->text->str + rest->pos, n);
     rest->pos += n;
@@ -175,48 +171,46 @@ bool nrd_stream_reply_rest(NrdHandle *handle, fuse_req_t req, size_t size, bool 
     return true;
 }
 
-/* The lease is given back whether it is still known here or not; one that has lapsed is nobody's loss. */
-static void nack(NrdHandle *handle, NrdStreamLease lease)
+/* Settles one after the other, whatever becomes of the others; what could not be is told to `refused`. Returns the first
+ * error. */
+static int settle_each(NrdHandle *handle, NrdVerb verb, const GArray *leases,
+                       void (*refused)(NrdStream *stream, NrdHold lease, int error))
 {
-    (void)!nrd_source_settle(handle, NRD_VERB_NACK, lease.partition, lease.offset, lease.nonce);
+    const NrdHold *holds = (const NrdHold *)(const void *)leases->data;
+    int first_error = 0, error = 0;
+    for (size_t i = 0; i < leases->len; i += error < 0) {
+        i += nrd_source_settle_many(handle, verb, holds + i, leases->len - i, &error);
+        if (error < 0 && refused)
+            refused(nrd_handle_stream(handle), holds[i], error);
+        if (first_error == 0)
+            first_error = error;
+    }
+    return first_error;
 }
 
-void nrd_stream_give_back(NrdHandle *handle, NrdStreamLease lease)
+/* The leases are given back whether they are still known here or not; one that has lapsed is nobody's loss. */
+static void nack_all(NrdHandle *handle, const GArray *leases)
+{
+    (void)!settle_each(handle, NRD_VERB_NACK, leases, NULL);
+}
+
+void nrd_stream_give_back_all(NrdHandle *handle, const GArray *leases)
+{
+    NrdStream *stream = nrd_handle_stream(handle);
+    g_mutex_lock(&stream->lock);
+    for (guint i = 0; i < leases->len; i++)
+        drop_locked(stream, g_array_index(leases, NrdHold, i));
+    g_mutex_unlock(&stream->lock);
+    nack_all(handle, leases);
+}
+
+void nrd_stream_give_back(NrdHandle *handle, NrdHold lease)
 {
     NrdStream *stream = nrd_handle_stream(handle);
     g_mutex_lock(&stream->lock);
     drop_locked(stream, lease);
     g_mutex_unlock(&stream->lock);
-    nack(handle, lease);
-}
-
-static int by_place(const void *a, const void *b)
-{
-    const NrdStreamLease *x = a, *y = b;
-    if (x->partition != y->partition)
-        return x->partition < y->partition ? -1 : 1;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
-
-/* Leases in order of offset, so that the frontier moves with each ack. take: they are not held any more. */
-static GArray *list_held(NrdStream *stream, bool only_delivered, bool take)
-{
-    GArray *leases = g_array_new(FALSE, FALSE, sizeof(NrdStreamLease));
-    GHashTableIter iter;
-    void *value;
-    g_mutex_lock(&stream->lock);
-    g_hash_table_iter_init(&iter, stream->held);
-    while (g_hash_table_iter_next(&iter, NULL, &value)) {
-        Held *held = value;
-        if (only_delivered && !held->delivered)
-            continue;
-        g_array_append_val(leases, held->lease);
-        if (take)
-            g_hash_table_iter_remove(&iter);
-    }
-    g_mutex_unlock(&stream->lock);
-    g_array_sort(leases, by_place);
-    return leases;
+    (void)!nrd_source_settle(handle, NRD_VERB_NACK, lease.partition, lease.offset, lease.nonce);
 }
 
 void nrd_stream_release(NrdHandle *handle, bool last)
@@ -229,70 +223,84 @@ void nrd_stream_release(NrdHandle *handle, bool last)
         g_mutex_unlock(&handle->node->lock);
     }
     if (stream) {
-        GArray *leases = list_held(stream, false, true);
-        for (guint i = 0; i < leases->len; i++)
-            nack(handle, g_array_index(leases, NrdStreamLease, i));
+        g_mutex_lock(&stream->lock);
+        GArray *leases = nrd_held_take(stream->held);
+        g_mutex_unlock(&stream->lock);
+        nack_all(handle, leases);
         g_array_unref(leases);
         unref(stream);
     }
     nrd_handle_unref(handle);
 }
 
-static void put_back(NrdStream *stream, NrdStreamLease lease)
+/* What was delivered, in order of offset, so that the frontier moves with each ack; take: it is not held any more. */
+static GArray *list_delivered(NrdStream *stream, bool take)
 {
     g_mutex_lock(&stream->lock);
-    if (!g_hash_table_contains(stream->held, &lease))
-        hold_locked(stream, lease, true);
+    GArray *leases = take ? nrd_held_take(stream->held) : nrd_held_list(stream->held);
+    guint n = 0;
+    for (guint i = 0; i < leases->len; i++) {
+        NrdHold lease = g_array_index(leases, NrdHold, i);
+        if (lease.note == DELIVERED)
+            g_array_index(leases, NrdHold, n++) = lease;
+        else if (take)
+            nrd_held_put(stream->held, lease);
+    }
+    g_array_set_size(leases, n);
+    g_mutex_unlock(&stream->lock);
+    return leases;
+}
+
+/* A full set refuses for now only. */
+static void ack_refused(NrdStream *stream, NrdHold lease, int error)
+{
+    g_mutex_lock(&stream->lock);
+    if (error == -EAGAIN && !nrd_held_find(stream->held, lease.partition, lease.offset))
+        hold_locked(stream, lease, DELIVERED);
+    g_mutex_unlock(&stream->lock);
+}
+
+static void extend_refused(NrdStream *stream, NrdHold lease, int error)
+{
+    g_mutex_lock(&stream->lock);
+    if (error == -ESTALE)
+        drop_locked(stream, lease);
     g_mutex_unlock(&stream->lock);
 }
 
 int nrd_stream_settle_delivered(NrdHandle *handle, NrdVerb verb)
 {
-    NrdStream *stream = nrd_handle_stream(handle);
-    int first_error = 0;
-    GArray *leases = list_held(stream, true, verb != NRD_VERB_EXTEND);
-    for (guint i = 0; i < leases->len; i++) {
-        NrdStreamLease lease = g_array_index(leases, NrdStreamLease, i);
-        int error = nrd_source_settle(handle, verb, lease.partition, lease.offset, lease.nonce);
-        if (error == -EAGAIN)
-            put_back(stream, lease);
-        if (error == -ESTALE && verb == NRD_VERB_EXTEND) {
-            g_mutex_lock(&stream->lock);
-            drop_locked(stream, lease);
-            g_mutex_unlock(&stream->lock);
-        }
-        if (error < 0 && first_error == 0)
-            first_error = error;
-    }
+    bool extend = verb == NRD_VERB_EXTEND;
+    GArray *leases = list_delivered(nrd_handle_stream(handle), !extend);
+    int error = settle_each(handle, verb, leases, extend ? extend_refused : ack_refused);
     g_array_unref(leases);
-    return first_error;
-}
-
-/* The one record held with that offset, whatever its partition; -EINVAL when there are several. */
-static int find_offset_locked(NrdStream *stream, uint64_t offset, NrdStreamLease *ret_lease)
-{
-    GHashTableIter iter;
-    void *value;
-    int error = -ESTALE;
-    g_hash_table_iter_init(&iter, stream->held);
-    while (g_hash_table_iter_next(&iter, NULL, &value)) {
-        const Held *held = value;
-        if (held->lease.offset != offset)
-            continue;
-        error = error == -ESTALE ? 0 : -EINVAL;
-        *ret_lease = held->lease;
-    }
     return error;
 }
 
-static int find_record(NrdStream *stream, int64_t partition, uint64_t offset, NrdStreamLease *ret_lease)
+/* The one record held with that offset, whatever its partition; -EINVAL when there are several. */
+static int find_offset_locked(NrdStream *stream, uint64_t offset, NrdHold *ret_lease)
 {
-    NrdStreamLease key = { .partition = (uint32_t)partition, .offset = offset };
+    int error = -ESTALE;
+    GArray *leases = nrd_held_list(stream->held);
+    for (guint i = 0; i < leases->len; i++) {
+        NrdHold lease = g_array_index(leases, NrdHold, i);
+        if (lease.offset != offset)
+            continue;
+        error = error == -ESTALE ? 0 : -EINVAL;
+        *ret_lease = lease;
+    }
+    g_array_unref(leases);
+    return error;
+}
+
+static int find_record(NrdStream *stream, int64_t partition, uint64_t offset, NrdHold *ret_lease)
+{
     int error = 0;
     g_mutex_lock(&stream->lock);
-    const Held *held = partition == NRD_NO_PARTITION ? NULL : g_hash_table_lookup(stream->held, &key);
+    const NrdHold *held =
+        partition == NRD_NO_PARTITION ? NULL : nrd_held_find(stream->held, (uint32_t)partition, offset);
     if (held)
-        *ret_lease = held->lease;
+        *ret_lease = *held;
     else
         error = partition == NRD_NO_PARTITION ? find_offset_locked(stream, offset, ret_lease) : -ESTALE;
     g_mutex_unlock(&stream->lock);
@@ -302,7 +310,7 @@ static int find_record(NrdStream *stream, int64_t partition, uint64_t offset, Nr
 int nrd_stream_settle_record(NrdHandle *handle, NrdVerb verb, int64_t partition, uint64_t offset)
 {
     NrdStream *stream = nrd_handle_stream(handle);
-    NrdStreamLease lease;
+    NrdHold lease;
     if (handle->partition && partition == NRD_NO_PARTITION)
         partition = nrd_partition_number(handle->partition);
     int error = find_record(stream, partition, offset, &lease);

@@ -16,12 +16,6 @@ typedef struct NrdStreamHandle {
     NrdLines lines;    /* guarded by the handle's lock */
 } NrdStreamHandle;
 
-typedef struct NrdStreamLease {
-    uint32_t partition;
-    uint64_t offset;
-    uint64_t nonce;
-} NrdStreamLease;
-
 /* Open, destroy, release and poll of a consuming file. */
 int nrd_stream_open(NrdHandle *handle);
 void nrd_stream_destroy(NrdHandle *handle);
@@ -41,13 +35,17 @@ bool nrd_stream_reply_rest(NrdHandle *handle, fuse_req_t req, size_t size, bool 
 GString *nrd_stream_line(const NrdDelivery *delivery);
 
 /* A record handed over whole. */
-void nrd_stream_hold(NrdStream *stream, NrdStreamLease lease);
+void nrd_stream_hold(NrdStream *stream, NrdHold lease);
+
+/* Records handed over whole (NrdHold, whose note is used). */
+void nrd_stream_hold_all(NrdStream *stream, GArray *leases);
 
 /* A record of which pos bytes are handed over; takes text. */
-void nrd_stream_hold_rest(NrdStream *stream, NrdStreamLease lease, GString *text, size_t pos);
+void nrd_stream_hold_rest(NrdStream *stream, NrdHold lease, GString *text, size_t pos);
 
-/* Gives a record back whose reader is gone. */
-void nrd_stream_give_back(NrdHandle *handle, NrdStreamLease lease);
+/* Gives records back (NrdHold) whose reader is gone. */
+void nrd_stream_give_back(NrdHandle *handle, NrdHold lease);
+void nrd_stream_give_back_all(NrdHandle *handle, const GArray *leases);
 
 /* Settles everything fully delivered: 0, or the first error. What the full acked-ahead set refuses stays held. */
 int nrd_stream_settle_delivered(NrdHandle *handle, NrdVerb verb) NRD_MUST_CHECK;

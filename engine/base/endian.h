@@ -55,6 +55,10 @@ static inline size_t nrd_put_uvarint(uint8_t *p, uint64_t v)
 static inline size_t nrd_get_uvarint(const uint8_t *p, size_t size, uint64_t *ret_v)
 {
     uint64_t v = 0;
+    if (size > 0 && p[0] < 0x80) { /* most are short */
+        *ret_v = p[0];
+        return 1;
+    }
     for (size_t n = 0; n < size && n < NRD_UVARINT_MAX; n++) {
         if (n == NRD_UVARINT_MAX - 1 && p[n] > 1)
             return 0;

@@ -116,37 +116,67 @@ static uint64_t lowest_free(NrdQueue *queue, bool *ret_returned)
     return queue->next;
 }
 
-/* Finds what a take would lease. An offset whose ack would have no room is not handed out, or its reader could do
- * nothing but wait: with the set full only the offset at the frontier, whose ack makes room, is served. */
-static bool find_deliverable(NrdQueue *queue, uint64_t oldest, uint64_t hwm, uint64_t *ret_offset, bool *ret_returned)
+/* How many leases there may be besides those there are. */
+static uint32_t slots_left(const NrdQueue *queue)
+{
+    uint32_t n = nrd_lease_table_count(queue->leases);
+    return n < queue->limits.max_in_flight ? queue->limits.max_in_flight - n : 0;
+}
+
+/* How many more offsets can be leased such that each can be acked whatever becomes of the others. The one at the frontier
+ * always can be. */
+static uint32_t sure_left(const NrdQueue *queue, uint64_t first)
+{
+    uint32_t n = nrd_settled_n_ahead(queue->settled) + nrd_lease_table_count(queue->leases);
+    uint32_t left = n < queue->limits.max_acked_ahead ? queue->limits.max_acked_ahead - n : 0;
+    return left == 0 && first == nrd_settled_frontier(queue->settled) ? 1 : left;
+}
+
+/* The end of the free offsets from `first` on, which is free; at most limit. Below `next` each is looked at, above it only
+ * settled ones can be in the way. */
+static uint64_t end_of_free(const NrdQueue *queue, uint64_t first, uint64_t limit)
+{
+    uint64_t end = first;
+    while (end < MIN(queue->next, limit) && !nrd_lease_table_find(queue->leases, end) &&
+           !nrd_settled_contains(queue->settled, end))
+        end++;
+    return end < queue->next || end >= limit ? end : nrd_settled_next_settled(queue->settled, end, limit);
+}
+
+static bool has_room(const NrdQueue *queue, uint64_t offset)
+{
+    return nrd_settled_can_add(queue->settled, offset, queue->limits.max_acked_ahead);
+}
+
+/* An offset whose ack would have no room is not handed out, or its reader could do nothing but wait: with the set full
+ * only the offset at the frontier, whose ack makes room, is served. Of a run the second and the last offset answer for
+ * those in between. */
+uint32_t nrd_queue_peek(NrdQueue *queue, uint64_t oldest, uint64_t hwm, bool sure, uint32_t max, uint64_t *ret_first)
 {
     (void)advance(queue, MIN(oldest, hwm));
-    if (nrd_lease_table_count(queue->leases) >= queue->limits.max_in_flight)
-        return false;
-    bool returned = false;
-    uint64_t offset = lowest_free(queue, &returned);
-    if (offset >= hwm || !nrd_settled_can_add(queue->settled, offset, queue->limits.max_acked_ahead))
-        return false;
-    *ret_offset = offset;
-    *ret_returned = returned;
-    return true;
+    bool returned;
+    uint64_t first = lowest_free(queue, &returned);
+    uint32_t n = MIN(max, slots_left(queue));
+    if (sure)
+        n = MIN(n, sure_left(queue, first));
+    if (n == 0 || first >= hwm || !has_room(queue, first))
+        return 0;
+    *ret_first = first;
+    if (n > 1)
+        n = (uint32_t)(end_of_free(queue, first, MIN(hwm, first + n)) - first);
+    return n > 1 && has_room(queue, first + 1) && has_room(queue, first + n - 1) ? n : 1;
 }
 
 bool nrd_queue_deliverable(NrdQueue *queue, uint64_t oldest, uint64_t hwm)
 {
-    uint64_t offset = 0;
-    bool returned = false;
-    return find_deliverable(queue, oldest, hwm, &offset, &returned);
+    uint64_t first;
+    return nrd_queue_peek(queue, oldest, hwm, false, 1, &first) > 0;
 }
 
 bool nrd_queue_sure(NrdQueue *queue, uint64_t oldest, uint64_t hwm)
 {
-    uint64_t offset = 0;
-    bool returned = false;
-    if (!find_deliverable(queue, oldest, hwm, &offset, &returned))
-        return false;
-    return offset == nrd_settled_frontier(queue->settled) ||
-           nrd_settled_n_ahead(queue->settled) + nrd_lease_table_count(queue->leases) < queue->limits.max_acked_ahead;
+    uint64_t first;
+    return nrd_queue_peek(queue, oldest, hwm, true, 1, &first) > 0;
 }
 
 static int64_t expiry(const NrdQueue *queue, int64_t now_mono_ms)
@@ -155,21 +185,43 @@ static int64_t expiry(const NrdQueue *queue, int64_t now_mono_ms)
     return __builtin_add_overflow(now_mono_ms, queue->limits.visibility_timeout_ms, &expiry_ms) ? INT64_MAX : expiry_ms;
 }
 
-void nrd_queue_take(NrdQueue *queue, uint64_t oldest, uint64_t hwm, int64_t now_mono_ms, uint64_t nonce,
-                    NrdLease *ret_lease, bool *ret_found)
+/* The lowest free offset is not free any more. */
+static void pass_lowest_free(NrdQueue *queue)
 {
-    uint64_t offset = 0;
-    bool returned = false;
-    *ret_found = find_deliverable(queue, oldest, hwm, &offset, &returned);
-    if (!*ret_found)
-        return;
+    bool returned;
+    uint64_t offset = lowest_free(queue, &returned);
     if (returned)
         nrd_offset_heap_pop(queue->returned);
     else
         queue->next = offset + 1;
-    nonce &= NONCE_MASK;
-    nrd_lease_table_add(queue->leases, offset, nonce, expiry(queue, now_mono_ms));
-    *ret_lease = (NrdLease){ .offset = offset, .nonce = nonce };
+}
+
+uint32_t nrd_queue_take_run(NrdQueue *queue, uint64_t oldest, uint64_t hwm, bool sure, int64_t now_mono_ms,
+                            uint64_t first, uint64_t *nonces, uint32_t n)
+{
+    uint64_t now_first;
+    uint32_t n_free = nrd_queue_peek(queue, oldest, hwm, sure, n, &now_first);
+    if (n_free == 0 || now_first != first)
+        return 0;
+    for (uint32_t i = 0; i < n_free; i++) {
+        if (first + i < queue->next)
+            pass_lowest_free(queue);
+        else
+            queue->next = first + i + 1;
+        nonces[i] &= NONCE_MASK;
+    }
+    nrd_lease_table_add_run(queue->leases, first, nonces, n_free, expiry(queue, now_mono_ms));
+    return n_free;
+}
+
+void nrd_queue_take(NrdQueue *queue, uint64_t oldest, uint64_t hwm, int64_t now_mono_ms, uint64_t nonce,
+                    NrdLease *ret_lease, bool *ret_found)
+{
+    uint64_t first;
+    *ret_found = nrd_queue_peek(queue, oldest, hwm, false, 1, &first) > 0 &&
+                 nrd_queue_take_run(queue, oldest, hwm, false, now_mono_ms, first, &nonce, 1) > 0;
+    if (*ret_found)
+        *ret_lease = (NrdLease){ .offset = first, .nonce = nonce };
 }
 
 /* Whether this very lease is live: the whole nonce counts, and so does the time, whether or not expire has run. */
@@ -183,11 +235,39 @@ int nrd_queue_ack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_
 {
     if (!is_live(queue, offset, nonce, now_mono_ms))
         return -ESTALE;
-    if (!nrd_settled_can_add(queue->settled, offset, queue->limits.max_acked_ahead))
+    if (!has_room(queue, offset))
         return -EAGAIN;
     nrd_lease_table_remove(queue->leases, offset);
     nrd_settled_add(queue->settled, offset);
     return 0;
+}
+
+/* Acks the leases at the front of the list that follow each other from the frontier on; how many. The frontier moves
+ * once. */
+static size_t ack_from_frontier(NrdQueue *queue, const NrdLease *leases, size_t n, int64_t now_mono_ms)
+{
+    uint64_t frontier = nrd_settled_frontier(queue->settled);
+    size_t i = 0;
+    while (i < n && leases[i].offset == frontier + i && is_live(queue, leases[i].offset, leases[i].nonce, now_mono_ms))
+        i++;
+    nrd_lease_table_remove_run(queue->leases, frontier, (uint32_t)i);
+    if (i > 0)
+        (void)nrd_settled_advance(queue->settled, frontier + i);
+    return i;
+}
+
+size_t nrd_queue_ack_many(NrdQueue *queue, const NrdLease *leases, size_t n, int64_t now_mono_ms, int *ret_error)
+{
+    size_t i = 0;
+    int error = 0;
+    while (i < n && error == 0) {
+        size_t n_run = ack_from_frontier(queue, leases + i, n - i, now_mono_ms);
+        if (n_run == 0)
+            error = nrd_queue_ack(queue, leases[i].offset, leases[i].nonce, now_mono_ms);
+        i += n_run > 0 ? n_run : error == 0;
+    }
+    *ret_error = error;
+    return i;
 }
 
 static void give_back(NrdQueue *queue, uint64_t offset)
@@ -217,7 +297,7 @@ static uint64_t skip_ahead(NrdQueue *queue, uint64_t begin, uint64_t end)
 {
     uint64_t n_settled = 0;
     for (uint64_t offset = begin; offset < end; offset = nrd_settled_next_unsettled(queue->settled, offset)) {
-        if (!nrd_settled_can_add(queue->settled, offset, queue->limits.max_acked_ahead))
+        if (!has_room(queue, offset))
             break;
         if (nrd_lease_table_find(queue->leases, offset))
             nrd_lease_table_remove(queue->leases, offset);
@@ -244,16 +324,17 @@ uint64_t nrd_queue_skip(NrdQueue *queue, NrdLease lease, uint64_t end)
 uint32_t nrd_queue_expire(NrdQueue *queue, int64_t now_mono_ms)
 {
     uint32_t n_expired = 0;
-    const NrdLeaseEntry *entry;
-    while ((entry = nrd_lease_table_soonest(queue->leases)) && entry->expiry_ms <= now_mono_ms) {
-        give_back(queue, entry->offset);
-        n_expired++;
+    for (; nrd_queue_next_expiry_ms(queue) <= now_mono_ms; n_expired++) {
+        uint64_t offset = nrd_lease_table_soonest(queue->leases);
+        if (offset == NRD_LEASE_NONE)
+            break; /* the time is INT64_MAX */
+        give_back(queue, offset);
     }
     return n_expired;
 }
 
 int64_t nrd_queue_next_expiry_ms(const NrdQueue *queue)
 {
-    const NrdLeaseEntry *entry = nrd_lease_table_soonest(queue->leases);
-    return entry ? entry->expiry_ms : INT64_MAX;
+    uint64_t offset = nrd_lease_table_soonest(queue->leases);
+    return offset == NRD_LEASE_NONE ? INT64_MAX : nrd_lease_table_find(queue->leases, offset)->expiry_ms;
 }

@@ -60,10 +60,23 @@ bool nrd_queue_deliverable(NrdQueue *queue, uint64_t oldest, uint64_t hwm);
  * at the frontier, or the acked-ahead set has room for it and for all of them. */
 bool nrd_queue_sure(NrdQueue *queue, uint64_t oldest, uint64_t hwm);
 
+/* The run that nrd_queue_take_run would lease: its first offset, and how many, at most max, follow each other from there.
+ * 0: nothing can be delivered. sure: only what nrd_queue_sure would say of each, the others being leased. Not const, as
+ * nrd_queue_deliverable. Costs O(1) for what was never leased, else O(n log n_ahead). */
+uint32_t nrd_queue_peek(NrdQueue *queue, uint64_t oldest, uint64_t hwm, bool sure, uint32_t max, uint64_t *ret_first);
+
+/* Leases the offsets from `first` on, at most n, as nrd_queue_take one after the other: as many of them as are still what
+ * a take would find; how many. Their nonces are those given, with the top bit cleared there too. */
+uint32_t nrd_queue_take_run(NrdQueue *queue, uint64_t oldest, uint64_t hwm, bool sure, int64_t now_mono_ms,
+                            uint64_t first, uint64_t *nonces, uint32_t n);
+
 /* Each acts on a live lease. -ESTALE: no such lease (lapsed, settled, superseded, forged). A lease whose time is over is
  * lapsed even before nrd_queue_expire has run. ack: -EAGAIN when the acked-ahead set is full or
  * the offset would not fit into a slot beside it (the lease stays); never for the offset at the frontier. */
 int nrd_queue_ack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms) NRD_MUST_CHECK;
+/* Acks one after the other up to the first that cannot be: returns how many were, and why it stopped in *ret_error (0:
+ * there are no more). The frontier is moved once for those that follow each other from it. */
+size_t nrd_queue_ack_many(NrdQueue *queue, const NrdLease *leases, size_t n, int64_t now_mono_ms, int *ret_error);
 int nrd_queue_nack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms) NRD_MUST_CHECK;
 int nrd_queue_extend(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms) NRD_MUST_CHECK;
 

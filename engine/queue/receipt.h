@@ -19,6 +19,9 @@ typedef struct NrdReceipt {
 /* Parses text[0..size) exactly; -EINVAL for signs, spaces, leading zeros, overflow, missing or trailing parts. */
 int nrd_receipt_parse(const char *text, size_t size, NrdReceipt *ret_receipt) NRD_MUST_CHECK;
 
+/* The same of a receipt at the front of text, whatever follows it: its length, or 0 when there is none. */
+size_t nrd_receipt_scan(const char *text, size_t size, NrdReceipt *ret_receipt);
+
 /* Writes the text and a NUL; returns its length without the NUL. */
 size_t nrd_receipt_format(const NrdReceipt *receipt, char buf[NRD_RECEIPT_TEXT_MAX]);
 

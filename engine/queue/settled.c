@@ -80,6 +80,12 @@ uint64_t nrd_settled_next_unsettled(const NrdSettled *settled, uint64_t offset)
     return offset;
 }
 
+uint64_t nrd_settled_next_settled(const NrdSettled *settled, uint64_t offset, uint64_t limit)
+{
+    guint i = lower_bound(settled, offset);
+    return i < settled->ahead->len ? MIN(at(settled, i), limit) : limit;
+}
+
 /* The settled offset before element i, as the gaps encoding counts. */
 static uint64_t before(const NrdSettled *settled, guint i)
 {

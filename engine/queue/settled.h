@@ -25,6 +25,9 @@ bool nrd_settled_contains(const NrdSettled *settled, uint64_t offset);
 /* The lowest offset from `offset` on that is not settled. Costs the length of the run that it passes. */
 uint64_t nrd_settled_next_unsettled(const NrdSettled *settled, uint64_t offset);
 
+/* The lowest settled offset from `offset` on, which is above the frontier or at it; at most limit. O(log n). */
+uint64_t nrd_settled_next_settled(const NrdSettled *settled, uint64_t offset, uint64_t limit);
+
 /* Whether offset, which is not settled, is the frontier or could be added to the set, of which there may be max. */
 bool nrd_settled_can_add(const NrdSettled *settled, uint64_t offset, uint32_t max_ahead);
 

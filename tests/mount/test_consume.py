@@ -341,6 +341,54 @@ time.sleep(600)
         assert consumer.read() == b"a\n"
 
 
+def switches(pid, tids):
+    """How often each thread has given its processor up by itself; a sleeper that is woken must sleep again."""
+    counts = {}
+    for tid in tids:
+        with open(f"/proc/{pid}/task/{tid}/status", encoding="ascii") as file:
+            counts[tid] = next(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt"))
+    return counts
+
+
+@pytest.mark.limit(90)
+def test_one_commit_wakes_one_of_a_hundred_readers(m):
+    part = m.make("t")
+    script = f"""
+import os, threading
+def read():
+    fd = os.open({part + '/consume'!r}, os.O_RDONLY)
+    os.write(1, b"%d\\n" % threading.get_native_id())
+    data = os.read(fd, 100)
+    os.write(1, b"%d %s" % (threading.get_native_id(), data))
+    threading.Event().wait()
+threads = [threading.Thread(target=read, daemon=True) for _ in range(100)]
+for thread in threads: thread.start()
+threads[0].join()
+"""
+    child = subprocess.Popen([PYTHON, "-c", script], stdout=subprocess.PIPE)
+    try:
+        tids = [int(child.stdout.readline()) for _ in range(100)]
+        last = {}
+
+        def at_rest():
+            before, last["counts"] = last.get("counts"), switches(child.pid, tids)
+            return last["counts"] == before
+
+        wait_for(at_rest, "a hundred readers at rest", step_s=0.5)
+        for n in range(1, 4):
+            produce(part, f"record {n}")
+            tid, record = child.stdout.readline().split(b" ", 1)
+            assert record == b"record %d\n" % n
+            assert number(part, "in_flight") == n
+            after = switches(child.pid, tids)
+            assert {t for t in tids if after[t] != last["counts"][t]} <= {int(tid)}
+            tids.remove(int(tid))
+    finally:
+        child.kill()
+        child.wait(20)
+        child.stdout.close()
+
+
 def test_poll_tells_readability(m):
     part = m.make("t")
     consumer = Consumer(part)

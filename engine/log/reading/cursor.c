@@ -40,6 +40,7 @@ struct NrdLogCursor {
     NrdFrameData *frame; /* a reference */
     uint32_t next_index; /* within the frame: the record that begins at record_pos of its payload */
     size_t record_pos;
+    size_t last_pos; /* of the record before it: who had no room for it asks for it again */
 
     NrdFrameReader reader;
 };
@@ -104,6 +105,12 @@ static void first_record(NrdLogCursor *cursor)
 {
     cursor->next_index = 0;
     cursor->record_pos = 0;
+}
+
+static void again(NrdLogCursor *cursor)
+{
+    cursor->next_index--;
+    cursor->record_pos = cursor->last_pos;
 }
 
 /* Begins with a frame whose payload was set. Records beyond the segment's end belong to the next one, whatever a foreign
@@ -177,20 +184,21 @@ static int give_record(NrdLogCursor *cursor, uint64_t offset, uint64_t hwm, NrdR
     uint32_t index = (uint32_t)(offset - cursor->offset);
     const uint8_t *envelope = NULL;
     size_t size = 0;
-    NrdRecordView view;
 
-    if (index < cursor->next_index)
+    if (index + 1 == cursor->next_index)
+        again(cursor);
+    else if (index < cursor->next_index)
         first_record(cursor);
     while (cursor->next_index <= index) {
+        cursor->last_pos = cursor->record_pos;
         /* the frame was checked when it was loaded */
         bool more = nrd_frame_next_record(cursor->payload, cursor->payload_size, &cursor->record_pos, &envelope, &size);
         g_assert(more);
         cursor->next_index++;
     }
-    int r = nrd_record_parse(envelope, size, &view);
+    int r = nrd_record_parse(envelope, size, ret_view);
     g_assert(r == 0);
-    view.offset = offset;
-    *ret_view = view;
+    ret_view->offset = offset;
     if (offset + 1 == hwm && cursor->frame != NULL)
         nrd_frame_reader_clear(&cursor->reader); /* the tail: no backlog to read ahead in */
     return 0;

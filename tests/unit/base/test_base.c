@@ -4,6 +4,7 @@
 #include "engine/base/diag.h"
 #include "engine/base/endian.h"
 #include "engine/base/random.h"
+#include "engine/base/siphash.h"
 #include "engine/base/steady_clock.h"
 
 #include <errno.h>
@@ -110,6 +111,30 @@ static void test_random_differs(void)
     }
 }
 
+/* The vector of eight bytes from the appendix of the SipHash paper's reference implementation: key 00..0f, input 00..07. */
+static void test_siphash(void)
+{
+    const uint64_t key[2] = { UINT64_C(0x0706050403020100), UINT64_C(0x0f0e0d0c0b0a0908) };
+    g_assert_cmphex(nrd_siphash(2, 4, key, UINT64_C(0x0706050403020100)), ==, UINT64_C(0x93f5f5799a932462));
+}
+
+/* Over several keys; no bit is stuck. */
+static void test_random_fill(void)
+{
+    enum { N = 20000 };
+    g_autofree uint64_t *numbers = g_new(uint64_t, N);
+    g_autoptr(GHashTable) seen = g_hash_table_new(g_int64_hash, g_int64_equal);
+    uint64_t any = 0, all = UINT64_MAX;
+    nrd_random_fill(numbers, N);
+    for (int i = 0; i < N; i++) {
+        g_assert_true(g_hash_table_add(seen, &numbers[i]));
+        any |= numbers[i];
+        all &= numbers[i];
+    }
+    g_assert_cmphex(any, ==, UINT64_MAX);
+    g_assert_cmphex(all, ==, 0);
+}
+
 static void test_counters(void)
 {
     uint64_t before = nrd_counter_get(NRD_COUNTER_COMMITS);
@@ -165,6 +190,8 @@ int main(int argc, char **argv)
     g_test_add_func("/base/diag/levels", test_levels);
     g_test_add_func("/base/diag/line", test_line);
     g_test_add_func("/base/random", test_random_differs);
+    g_test_add_func("/base/random-fill", test_random_fill);
+    g_test_add_func("/base/siphash", test_siphash);
     g_test_add_func("/base/counters", test_counters);
     g_test_add_func("/base/steady-clock", test_steady_clock);
     return g_test_run();

@@ -105,6 +105,49 @@ static void test_blanks_and_cr(void)
     g_string_free(seen, TRUE);
 }
 
+/* Shows what came together in braces. */
+static size_t collect_many(void *user_data, const char *lines, size_t size, int *ret_error)
+{
+    size_t pos = 0;
+    *ret_error = 0;
+    g_string_append_c(user_data, '{');
+    while (pos < size && *ret_error == 0) {
+        size_t length = strcspn(lines + pos, "\n");
+        *ret_error = collect(user_data, lines + pos, length);
+        pos += *ret_error == 0 ? length + 1 : 0;
+    }
+    g_string_append_c(user_data, '}');
+    return pos;
+}
+
+static gssize feed_many(NrdLines *lines, const char *text, GString *seen)
+{
+    size_t taken;
+    int error = nrd_lines_feed_many(lines, text, strlen(text), collect, collect_many, seen, &taken);
+    return error < 0 ? error : (gssize)taken;
+}
+
+static void test_many(void)
+{
+    NrdLines lines = { 0 };
+    GString *seen = g_string_new(NULL);
+    g_assert_cmpint(feed_many(&lines, "a\nb\n", seen), ==, 4);
+    assert_seen(seen, "{[a][b]}");
+    g_assert_cmpint(feed_many(&lines, "!x\na\n", seen), ==, -ESTALE);
+    assert_seen(seen, "{}");
+    g_assert_cmpint(feed_many(&lines, "a\nb\n!x\nc", seen), ==, 4);
+    assert_seen(seen, "{[a][b]}");
+    g_assert_cmpint(feed_many(&lines, "a\nbc", seen), ==, 4); /* kept */
+    g_assert_cmpint(feed_many(&lines, "d\ne\nf\ng", seen), ==, 7);
+    assert_seen(seen, "{[a]}[bcd]{[e][f]}");
+    g_assert_cmpint(nrd_lines_flush(&lines, collect, seen), ==, 0);
+    g_assert_cmpint(feed_many(&lines, "\nh", seen), ==, 2); /* the newline is that of g */
+    assert_seen(seen, "[g][h]");
+    g_assert_cmpint(feed_many(&lines, "\ni\n", seen), ==, 3);
+    assert_seen(seen, "{[i]}");
+    g_string_free(seen, TRUE);
+}
+
 static void assert_number(const char *text, int expected_error, uint64_t expected)
 {
     uint64_t number = 4711;
@@ -217,6 +260,7 @@ int main(int argc, char **argv)
     g_test_add_func("/lines/cut-line", test_cut_line);
     g_test_add_func("/lines/long-line", test_long_line);
     g_test_add_func("/lines/blanks-and-cr", test_blanks_and_cr);
+    g_test_add_func("/lines/many", test_many);
     g_test_add_func("/lines/numbers", test_numbers);
     g_test_add_func("/ctl/verbs", test_ctl);
     g_test_add_func("/ctl/refuses", test_ctl_refuses);

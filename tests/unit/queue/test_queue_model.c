@@ -23,7 +23,7 @@ typedef struct World {
     uint64_t hwm;
     int64_t now_ms;
     NrdLease seen[64]; /* leases of all ages, to be tried again */
-    int n_found, n_acked, n_again, n_stale, n_skipped;
+    int n_found, n_acked, n_again, n_stale, n_skipped, n_in_runs, n_acked_in_runs;
 } World;
 
 /* ---- the model ---- */
@@ -102,6 +102,70 @@ static void step_take(World *world)
     world->cells[offset] = (Cell){ LEASED, lease.nonce, world->now_ms + world->limits.visibility_timeout_ms };
     *any_seen(world) = lease;
     world->n_found++;
+}
+
+static uint32_t model_run(World *world, bool sure, uint32_t max, uint64_t *ret_first)
+{
+    uint32_t n = 0, n_leased = count(world, LEASED), n_settled = count(world, SETTLED);
+    if (!model_deliverable(world, ret_first))
+        return 0;
+    for (uint64_t offset = *ret_first; n < max && offset < world->hwm; offset++, n++) {
+        if (world->cells[offset].state != FREE || !has_room(world, offset) ||
+            n_leased + n >= world->limits.max_in_flight)
+            break;
+        if (sure && offset != frontier(world) && n_settled + n_leased + n >= world->limits.max_acked_ahead)
+            break;
+    }
+    return n;
+}
+
+/* Many at a time, and what a batch does when another one was faster. */
+static void step_take_run(World *world)
+{
+    uint64_t nonces[8], first = 0, peeked = 4711;
+    uint32_t max = (uint32_t)g_rand_int_range(world->rand, 1, 9);
+    bool sure = g_rand_boolean(world->rand);
+    settle_below(world, world->oldest);
+    uint32_t expected = model_run(world, sure, max, &first);
+    for (uint32_t i = 0; i < max; i++)
+        nonces[i] = (uint64_t)g_rand_int(world->rand) << 32 | g_rand_int(world->rand);
+    g_assert_cmpuint(nrd_queue_peek(world->queue, world->oldest, world->hwm, sure, max, &peeked), ==, expected);
+    g_assert_cmpuint(peeked, ==, expected > 0 ? first : 4711);
+    g_assert_cmpuint(
+        nrd_queue_take_run(world->queue, world->oldest, world->hwm, sure, world->now_ms, first + 1, nonces, max), ==,
+        0);
+    g_assert_cmpuint(
+        nrd_queue_take_run(world->queue, world->oldest, world->hwm, sure, world->now_ms, first, nonces, max), ==,
+        expected);
+    for (uint32_t i = 0; i < expected; i++) {
+        g_assert_cmpuint(nonces[i] >> 63, ==, 0);
+        world->cells[first + i] = (Cell){ LEASED, nonces[i], world->now_ms + world->limits.visibility_timeout_ms };
+        *any_seen(world) = (NrdLease){ first + i, nonces[i] };
+    }
+    world->n_in_runs += (int)expected;
+}
+
+/* All that is leased from some offset on, and one more; with holes where leases are not. */
+static void step_ack_many(World *world)
+{
+    NrdLease leases[16];
+    size_t n = 0, n_expected = 0;
+    int error = 0, expected_error = 0;
+    for (uint64_t offset = g_rand_boolean(world->rand) ? frontier(world) : any_seen(world)->offset;
+         offset < N_CELLS && n < 15; offset++) {
+        if (world->cells[offset].state == LEASED)
+            leases[n++] = (NrdLease){ offset, world->cells[offset].nonce };
+    }
+    leases[n++] = *any_seen(world);
+    for (; n_expected < n && expected_error == 0; n_expected += expected_error == 0) {
+        NrdLease lease = leases[n_expected];
+        expected_error = !model_live(world, lease) ? -ESTALE : has_room(world, lease.offset) ? 0 : -EAGAIN;
+        if (expected_error == 0)
+            world->cells[lease.offset].state = SETTLED;
+    }
+    g_assert_cmpuint(nrd_queue_ack_many(world->queue, leases, n, world->now_ms, &error), ==, n_expected);
+    g_assert_cmpint(error, ==, expected_error);
+    world->n_acked_in_runs += (int)n_expected;
 }
 
 static void step_ack(World *world, NrdLease lease)
@@ -244,10 +308,14 @@ static void step_configure(World *world)
 static void step(World *world)
 {
     int what = g_rand_int_range(world->rand, 0, 1000);
-    if (what < 400)
+    if (what < 300)
         step_take(world);
-    else if (what < 700)
+    else if (what < 400)
+        step_take_run(world);
+    else if (what < 670)
         step_ack(world, *any_seen(world));
+    else if (what < 700)
+        step_ack_many(world);
     else if (what < 780)
         step_nack(world, *any_seen(world));
     else if (what < 830)
@@ -291,6 +359,8 @@ static void test_model(void)
     g_assert_cmpint(world.n_again, >, 100);
     g_assert_cmpint(world.n_stale, >, 1000);
     g_assert_cmpint(world.n_skipped, >, 100);
+    g_assert_cmpint(world.n_in_runs, >, 2000);
+    g_assert_cmpint(world.n_acked_in_runs, >, 1000);
 }
 
 int main(int argc, char **argv)

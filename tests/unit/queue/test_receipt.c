@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <glib.h>
+#include <stdbool.h>
 #include <string.h>
 
 static void assert_round_trip(uint32_t partition, uint64_t offset, uint64_t nonce, const char *text)
@@ -26,6 +27,20 @@ static void test_round_trip(void)
     assert_round_trip(UINT32_MAX, UINT64_MAX, UINT64_MAX, "4294967295:18446744073709551615:18446744073709551615");
 }
 
+/* Numbers of every length, at every distance from the end. */
+static void test_lengths(void)
+{
+    uint64_t number = 0;
+    for (int n_digits = 1; n_digits <= 20; n_digits++) {
+        number = n_digits == 20 ? UINT64_C(12345678901234567890) : number * 10 + (uint64_t)n_digits % 10;
+        for (uint64_t nonce = 1; nonce < 10000000000; nonce = nonce * 10 + 7) {
+            g_autofree char *text =
+                g_strdup_printf("%u:%" G_GUINT64_FORMAT ":%" G_GUINT64_FORMAT, (uint32_t)(nonce % 1000), number, nonce);
+            assert_round_trip((uint32_t)(nonce % 1000), number, nonce, text);
+        }
+    }
+}
+
 static void assert_refused(const char *text, size_t size)
 {
     NrdReceipt receipt = { 7, 8, 9 };
@@ -33,6 +48,24 @@ static void assert_refused(const char *text, size_t size)
     g_assert_cmpuint(receipt.partition, ==, 7);
     g_assert_cmpuint(receipt.offset, ==, 8);
     g_assert_cmpuint(receipt.nonce, ==, 9);
+}
+
+/* One byte changed to each other value is a receipt only when it is another digit. */
+static void test_changed_byte(void)
+{
+    const char *const good = "17:12345678901:9123456789012345678";
+    g_autofree char *text = g_strdup(good);
+    for (size_t i = 0; i < strlen(good); i++) {
+        for (int byte = 0; byte < 256; byte++) {
+            NrdReceipt receipt;
+            bool digit = byte >= '0' && byte <= '9';
+            bool first = i == 0 || good[i - 1] == ':';
+            bool expected = (char)byte == good[i] || (good[i] != ':' && digit && !(first && byte == '0'));
+            text[i] = (char)byte;
+            g_assert_cmpint(nrd_receipt_parse(text, strlen(good), &receipt), ==, expected ? 0 : -EINVAL);
+        }
+        text[i] = good[i];
+    }
 }
 
 static void test_hostile(void)
@@ -100,6 +133,8 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/receipt/round-trip", test_round_trip);
+    g_test_add_func("/receipt/lengths", test_lengths);
+    g_test_add_func("/receipt/changed-byte", test_changed_byte);
     g_test_add_func("/receipt/hostile", test_hostile);
     g_test_add_func("/receipt/size", test_size);
     return g_test_run();
