@@ -78,7 +78,7 @@ typedef struct NrdAttr {
 GPtrArray *nrd_engine_topic_names(NrdEngine *engine);
 
 /* Finds a topic; the caller gives *ret_topic back with nrd_topic_unref. -ENOENT. Never waits for the disk. A topic that
- * is out of service (damaged record or marker) is found; nrd_topic_fault says why. */
+ * is out of service (damaged record, its folder cannot be claimed) is found; nrd_topic_fault says why. */
 int nrd_topic_find(NrdEngine *engine, const char *name, NrdTopic **ret_topic) NRD_MUST_CHECK;
 
 /* Creates a topic durably, with the engine's defaults: -EINVAL/-ENAMETOOLONG bad name, -EEXIST, -EROFS, disk errors.
@@ -104,8 +104,10 @@ void nrd_topic_release(NrdTopic *topic);
 const char *nrd_topic_name(const NrdTopic *topic);
 const char *nrd_topic_incarnation(const NrdTopic *topic); /* "" when its record is damaged */
 bool nrd_topic_deleted(NrdTopic *topic);
-char *nrd_topic_fault(NrdTopic *topic);           /* why it is out of service, or NULL; g_free */
-uint32_t nrd_topic_n_partitions(NrdTopic *topic); /* 0 when out of service since the start */
+/* Why it is out of service, or NULL; g_free. Each use of one that is not lost tries again, and may end it. Memory only. */
+char *nrd_topic_fault(NrdTopic *topic);
+bool nrd_topic_lost(NrdTopic *topic);             /* out of service until the restart. Memory only */
+uint32_t nrd_topic_n_partitions(NrdTopic *topic); /* 0 when its record is damaged */
 int64_t nrd_topic_created_ms(NrdTopic *topic);    /* for times of folders; 0 when unknown */
 
 /* Owner, group and mode. path is relative to the topic: "" its folder, "config", "p00000", "p00000/produce",
@@ -285,6 +287,7 @@ void nrd_producer_close(NrdProducer *producer, NrdDoneFn done, void *user_data);
  * it succeeds, over restarts too; and go to another partition when theirs keeps failing. Each function is what the one of
  * NrdProducer with its name is, but for this:
  * open: -EIDRM, -EROFS, -EIO (the topic is out of service, or the ingress WAL cannot be read).
+ * check: also -EIO while the topic is out of service; it may block then, to look whether that has passed.
  * sync: what the WAL's disk says, -EIDRM, -EAGAIN (far too much is waiting to be committed).
  * read_ranges: the lines come when the dispatcher has committed. */
 int nrd_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer **ret_producer) NRD_MUST_CHECK;

@@ -82,6 +82,7 @@ struct NrdTopic {
     /* guarded by lock */
     NrdTopicRecord *record; /* NULL when it is damaged */
     char *fault;            /* why the topic is out of service, or NULL */
+    bool lost;              /* ... until the restart: its record is damaged, or half removed */
     GPtrArray *partitions;  /* of NrdPartition*, grows only */
     GPtrArray *retired;     /* of NrdPartition*: of an incarnation that is gone; handles may still point at them */
     uint32_t n_holds;
@@ -191,8 +192,15 @@ NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *rec
 int nrd_topic_open(NrdTopic *topic, bool make_folders) NRD_MUST_CHECK;
 
 /* Compares the folder's marker with the record once more; a folder that belongs to another incarnation, or is gone,
- * retires the partitions that are open and is replaced by a fresh one. Guard held. Blocks. */
+ * retires the partitions that are open and is replaced by a fresh one. What fails takes the topic out of service until
+ * this is called again and succeeds (told once each): -EIO; too few descriptors or too little memory takes nothing out of
+ * service. Not for a topic that is lost. Guard held. Blocks. */
 int nrd_topic_check_marker(NrdTopic *topic) NRD_MUST_CHECK;
+
+/* The next use of a topic that is out of service: looks whether what was the matter has passed. 0: it is in service;
+ * else -EIO, -EIDRM, -EMFILE, -ENFILE, -ENOMEM. Costs a lock when it is in service, else blocks. No lock held but engine
+ * admin. */
+int nrd_topic_retry(NrdTopic *topic) NRD_MUST_CHECK;
 
 /* Takes a topic back that has just been made: its partitions are closed and its folder purged. Blocks. */
 void nrd_topic_unmake(NrdTopic *topic);

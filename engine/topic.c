@@ -23,6 +23,7 @@ NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *rec
     topic->name = g_strdup(name);
     topic->record = record;
     topic->fault = fault;
+    topic->lost = fault != NULL;
     if (record)
         g_strlcpy(topic->id, record->id, sizeof topic->id);
     topic->partitions = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_partition_free);
@@ -64,14 +65,26 @@ void nrd_topic_unref(NrdTopic *topic)
 
 /* ---- opening and closing ---- */
 
-/* Guard held (or nobody knows the topic): who has it may look at the fault without the lock. */
-static void set_fault(NrdTopic *topic, const char *why)
+/* Guard held (or nobody knows the topic): who has it may look at the fault without the lock. The same again is not told
+ * again. */
+static void set_fault(NrdTopic *topic, const char *why, bool lost)
 {
-    nrd_diag(NRD_LEVEL_ERROR, place_of(topic), "the topic is out of service: %s", why);
+    if (g_strcmp0(topic->fault, why) != 0)
+        nrd_diag(NRD_LEVEL_ERROR, place_of(topic), "the topic is out of service: %s; %s", why,
+                 lost ? "it stays so until the daemon is started again" : "tried again at its next use");
     pthread_mutex_lock(&topic->lock);
     g_free(topic->fault);
     topic->fault = g_strdup(why);
+    topic->lost = lost;
     pthread_mutex_unlock(&topic->lock);
+}
+
+static void clear_fault(NrdTopic *topic)
+{
+    pthread_mutex_lock(&topic->lock);
+    g_clear_pointer(&topic->fault, g_free);
+    pthread_mutex_unlock(&topic->lock);
+    nrd_diag(NRD_LEVEL_NOTICE, place_of(topic), "the topic is in service again");
 }
 
 /* What can fail for want of space or descriptors comes before the record is changed. Empty folders harm nobody. */
@@ -119,8 +132,13 @@ static void retire_partitions(void *user_data)
 static int fail_claim(NrdTopic *topic, int rc, const char *why)
 {
     g_autofree char *plain = why ? NULL : g_strdup_printf("its folder could not be opened: %s", g_strerror(-rc));
-    set_fault(topic, why ? why : plain);
+    set_fault(topic, why ? why : plain, false);
     return rc;
+}
+
+static bool is_shortage(int rc)
+{
+    return rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM;
 }
 
 /* *ret_fresh: the folder was made anew. */
@@ -132,8 +150,8 @@ static int claim(NrdTopic *topic, bool *ret_fresh)
     int rc = engine->read_only ? nrd_incarnation_verify(engine->root_fd, topic->name, topic->id, &why)
                                : nrd_incarnation_claim(engine->root_fd, topic->name, topic->id, retire_partitions,
                                                        topic, &result, &why);
-    if (rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM)
-        return rc; /* passes by itself */
+    if (is_shortage(rc))
+        return rc; /* nothing is wrong with the topic */
     if (rc < 0)
         return fail_claim(topic, rc, why);
     if (result == NRD_CLAIM_QUARANTINED)
@@ -146,13 +164,31 @@ int nrd_topic_check_marker(NrdTopic *topic)
 {
     bool fresh = false;
     int rc = claim(topic, &fresh);
-    if (rc < 0 && topic->fault)
-        return -EIO; /* what it was has been told, and is the topic's, not the caller's */
-    if (rc == 0 && fresh) {
+    if (rc < 0)
+        return is_shortage(rc) ? rc : -EIO; /* what it was has been told, and is the topic's, not the caller's */
+    if (topic->fault) {
+        clear_fault(topic);
+        add_partitions(topic, &topic->record->config); /* it may have got more meanwhile */
+    }
+    if (fresh) {
         nrd_diag(NRD_LEVEL_ERROR, place_of(topic),
                  "the folder topics/%s was gone: made anew, and its records with it are gone too", topic->name);
         retire_partitions(topic);
     }
+    return 0;
+}
+
+int nrd_topic_retry(NrdTopic *topic)
+{
+    pthread_mutex_lock(&topic->lock);
+    bool out = topic->fault != NULL;
+    bool lost = topic->lost;
+    pthread_mutex_unlock(&topic->lock);
+    if (!out || lost)
+        return lost ? -EIO : 0;
+    pthread_mutex_lock(&topic->guard);
+    int rc = nrd_topic_deleted(topic) ? -EIDRM : topic->lost ? -EIO : topic->fault ? nrd_topic_check_marker(topic) : 0;
+    pthread_mutex_unlock(&topic->guard);
     return rc;
 }
 
@@ -162,8 +198,7 @@ int nrd_topic_open(NrdTopic *topic, bool make_folders)
     int rc = claim(topic, &fresh); /* no partition is in memory yet: nothing to retire */
     if (rc == 0 && make_folders)
         rc = make_partition_folders(topic, &topic->record->config);
-    if (rc == 0)
-        add_partitions(topic, &topic->record->config);
+    add_partitions(topic, &topic->record->config); /* also when it is out of service: their next use tries again */
     return rc;
 }
 
@@ -281,7 +316,7 @@ static int remove_record(NrdTopic *topic)
     int rc = nrd_metastore_remove(meta, topic->name, topic->id);
     if (rc < 0 && nrd_metastore_get(meta, topic->name, &record, &why) == -EIO) {
         pthread_mutex_lock(&topic->guard);
-        set_fault(topic, why);
+        set_fault(topic, why, true);
         pthread_mutex_unlock(&topic->guard);
         (void)!nrd_topic_close(topic, false);
     }
@@ -293,10 +328,9 @@ static int remove_admin_held(NrdTopic *topic)
 {
     if (nrd_topic_deleted(topic))
         return -ENOENT;
-    g_autofree char *fault = nrd_topic_fault(topic);
-    if (fault)
-        return -EIO;
-    int rc = check_empty(topic);
+    int rc = nrd_topic_retry(topic);
+    if (rc == 0)
+        rc = check_empty(topic);
     if (rc == 0)
         rc = mark_unless_held(topic);
     if (rc < 0)
@@ -383,6 +417,14 @@ char *nrd_topic_fault(NrdTopic *topic)
     char *fault = g_strdup(topic->fault);
     pthread_mutex_unlock(&topic->lock);
     return fault;
+}
+
+bool nrd_topic_lost(NrdTopic *topic)
+{
+    pthread_mutex_lock(&topic->lock);
+    bool lost = topic->lost;
+    pthread_mutex_unlock(&topic->lock);
+    return lost;
 }
 
 uint32_t nrd_topic_n_partitions(NrdTopic *topic)
@@ -546,6 +588,8 @@ int nrd_topic_config_write(NrdTopic *topic, const char *text, size_t size)
     NrdTopicRecord *next = NULL;
     pthread_mutex_lock(&topic->guard);
     int rc = copy_record(topic, &next);
+    if (rc == 0 && topic->fault && !topic->lost)
+        (void)!nrd_topic_check_marker(topic); /* the settings are changed in any case */
     if (rc == 0) {
         rc = apply_lines(topic, next, text, size);
         if (rc == 0 && !topic->fault)

@@ -150,12 +150,14 @@ static void arm_linger(NrdTopic *topic, int64_t delay_ms)
 
 int nrd_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer **ret_producer)
 {
-    g_autofree char *fault = nrd_topic_fault(topic);
     if (topic->engine->read_only)
         return -EROFS;
     if (nrd_topic_deleted(topic))
         return -EIDRM;
-    if (fault || !topic->engine->ingress || nrd_topic_n_partitions(topic) == 0)
+    int rc = nrd_topic_retry(topic);
+    if (rc < 0)
+        return rc;
+    if (!topic->engine->ingress || nrd_topic_n_partitions(topic) == 0)
         return -EIO;
     NrdTopicProducer *producer = g_new0(NrdTopicProducer, 1);
     producer->topic = nrd_topic_ref(topic);
@@ -278,9 +280,9 @@ int nrd_topic_producer_check(NrdTopicProducer *producer)
     NrdTopic *topic = producer->topic;
     if (nrd_topic_deleted(topic))
         return -EIDRM;
-    g_autofree char *fault = nrd_topic_fault(topic);
+    int out_errno = nrd_topic_retry(topic);
     pthread_mutex_lock(&topic->produce_lock);
-    int rc = fault ? -EIO : producer->untold_errno;
+    int rc = out_errno < 0 ? out_errno : producer->untold_errno;
     if (rc == 0 && held_bytes(producer) >= NOW_BYTES)
         rc = producer->failing_errno;
     producer->untold_errno = 0;

@@ -32,13 +32,6 @@ static bool alias_valid(const char *alias)
     return true;
 }
 
-static bool out_of_service(NrdTopic *topic)
-{
-    char *why = nrd_topic_fault(topic);
-    g_free(why);
-    return why != NULL;
-}
-
 /* What is plainly outside an open log is refused without looking at the disk. last: whether the high watermark itself is
  * meant too. */
 static bool outside(NrdPartition *partition, uint64_t offset, bool last)
@@ -111,7 +104,7 @@ static int find_in_topic(NrdNode *dir, const char *name, NrdNodeKey *ret_key)
         return error;
     if (key.alias && !alias_valid(key.alias))
         return -ENOENT;
-    if (key.info->kind != NRD_KIND_TOPIC_STATUS && out_of_service(dir->topic))
+    if (key.info->kind != NRD_KIND_TOPIC_STATUS && nrd_topic_lost(dir->topic))
         return -EIO;
     nrd_topic_ref(key.topic);
     *ret_key = key;
