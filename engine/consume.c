@@ -302,6 +302,8 @@ int nrd_partition_settle(NrdPartition *partition, NrdVerb verb, uint64_t offset,
         break;
     }
     pthread_mutex_unlock(&partition->queue_lock);
+    if (rc == 0 && verb == NRD_VERB_ACK)
+        nrd_counter_add(NRD_COUNTER_SETTLED, 1);
     if (rc == 0 && verb != NRD_VERB_EXTEND)
         nrd_consume_wake(partition);
     return rc;

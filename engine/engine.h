@@ -65,6 +65,37 @@ int nrd_engine_statvfs(NrdEngine *engine, struct statvfs *ret_st) NRD_MUST_CHECK
 
 bool nrd_engine_read_only(const NrdEngine *engine);
 
+/* Something that is not well, and which a person can do something about. */
+typedef struct NrdTrouble {
+    char *topic;
+    int64_t partition; /* NRD_NO_PARTITION (-1): the whole topic */
+    bool lost;         /* a topic that stays out of service until the restart */
+    bool poisoned;     /* a partition: `reopen` clears it; else it could not be opened */
+    char *reason;      /* in one sentence */
+} NrdTrouble;
+
+#define NRD_MAX_TROUBLES 50
+
+/* The engine at a glance. Of partitions that are closed it tells what was true at their close. */
+typedef struct NrdSummary {
+    uint64_t n_topics, n_topics_out;          /* all, and those out of service */
+    uint64_t n_partitions, n_open, n_unknown; /* unknown: not used since the start; they are in none of the sums */
+    uint64_t n_poisoned, n_faulty;
+    uint64_t size_bytes; /* of segments */
+    uint64_t lag;        /* records readable and not settled */
+    uint64_t in_flight;
+    bool ingress; /* topics can be produced to as a whole */
+    uint64_t ingress_parts, ingress_stuck,
+        ingress_bytes;              /* waiting to be dispatched; partitions that wait after a failure; WAL */
+    uint64_t n_parents, n_children; /* of the fan-out */
+    uint64_t n_produced, n_settled; /* records, since the start of the process */
+    GPtrArray *troubles;            /* of NrdTrouble*, by topic and partition, NRD_MAX_TROUBLES at most */
+} NrdSummary;
+
+/* Memory only; costs O(partitions), opens and reads none. The caller gives it to nrd_summary_clear. */
+void nrd_engine_summary(NrdEngine *engine, NrdSummary *ret_summary);
+void nrd_summary_clear(NrdSummary *summary);
+
 /* ---- topics ---- */
 
 /* Owner, group and permission bits (07777) of a topic's folder or of a file below it. */
@@ -158,9 +189,9 @@ typedef struct NrdChildRow {
     uint32_t partition; /* of the parent */
     uint64_t cursor;    /* the next offset to copy */
     uint64_t hwm;       /* of the parent's partition; what is not copied yet is below it */
-    int64_t due_ms;     /* of a delayed child: when the record at cursor may be copied, Unix milliseconds; 0: not known */
-    uint32_t n_failed;  /* passes in a row that failed; 0: well */
-    int error;          /* of the last failed pass, negative; 0 */
+    int64_t due_ms; /* of a delayed child: when the record at cursor may be copied, Unix milliseconds; 0: not known */
+    uint32_t n_failed; /* passes in a row that failed; 0: well */
+    int error;         /* of the last failed pass, negative; 0 */
 } NrdChildRow;
 
 typedef struct NrdChildInfo {
@@ -210,6 +241,8 @@ typedef struct NrdPartitionInfo {
     uint64_t size_bytes;
     uint64_t text_bytes; /* size of `log` for who opens it now */
     int64_t last_commit_ms;
+    int64_t
+        oldest_ms; /* commit time of the oldest record, about; 0: there is none, or only a look at the disk can tell */
     bool poisoned; /* a sync failed: `reopen` clears it */
     char *reason;  /* poison or fault in one sentence, "" when well; g_free */
     bool fault;    /* could not be opened: every operation is -EIO */

@@ -120,6 +120,7 @@ static int start_session(Daemon *daemon, struct fuse_args *args)
 {
     NrdFsOptions fs_options = {
         .engine = daemon->engine,
+        .data_path = daemon->data,
         .uid = daemon->options.owner_uid,
         .gid = daemon->options.owner_gid,
         .umask = daemon->options.owner_umask,

@@ -79,6 +79,7 @@ typedef enum NrdCounter {
     NRD_COUNTER_INGRESS_REROUTED,    /* records that went to a sibling */
     NRD_COUNTER_INGRESS_DISCARDED,   /* records whose topic is gone */
     NRD_COUNTER_INGRESS_LOST,        /* records that could not be read back: damaged on disk */
+    NRD_COUNTER_SETTLED,             /* records settled by consumers */
     NRD_N_COUNTERS,
 } NrdCounter;
 
