@@ -300,11 +300,14 @@ int nrd_partition_settle(NrdPartition *partition, NrdVerb verb, uint64_t offset,
         rc = nrd_queue_extend(partition->queue, offset, nonce, now_ms);
         arm_lease_timer_locked(partition);
         break;
+    case NRD_VERB_LOOK:
+        rc = nrd_queue_leased(partition->queue, offset, nonce, now_ms) ? 0 : -ESTALE;
+        break;
     }
     pthread_mutex_unlock(&partition->queue_lock);
     if (rc == 0 && verb == NRD_VERB_ACK)
         nrd_counter_add(NRD_COUNTER_SETTLED, 1);
-    if (rc == 0 && verb != NRD_VERB_EXTEND)
+    if (rc == 0 && (verb == NRD_VERB_ACK || verb == NRD_VERB_NACK))
         nrd_consume_wake(partition);
     return rc;
 }

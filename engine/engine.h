@@ -382,7 +382,8 @@ void nrd_partition_take_sure(NrdPartition *partition, NrdDeliverFn deliver, void
  * by nrd_partition_take, with -EINTR. Holds no lock on return; may be called from any callback. */
 bool nrd_waiter_cancel(NrdPartition *partition, NrdWaiter *waiter);
 
-typedef enum NrdVerb { NRD_VERB_ACK, NRD_VERB_NACK, NRD_VERB_EXTEND } NrdVerb;
+/* LOOK changes nothing: 0 when the lease is live. */
+typedef enum NrdVerb { NRD_VERB_ACK, NRD_VERB_NACK, NRD_VERB_EXTEND, NRD_VERB_LOOK } NrdVerb;
 
 /* Acts on a live lease: -ESTALE, -EAGAIN (acked-ahead set full), -EIDRM. Memory only. Who waits may be woken (and
  * served) by this call. */

@@ -7,6 +7,10 @@
 #include <errno.h>
 #include <poll.h>
 
+/* So many leases are kept before it is looked which of them have lapsed, and twice as many as lived then before the next
+ * look: a delivery costs O(1) on average. */
+#define LOOK_AT_LEASES 4096
+
 typedef struct Held {
     NrdStreamLease lease;
     bool delivered; /* all of it */
@@ -24,6 +28,8 @@ struct NrdStream {
     GMutex lock;
     GHashTable *held; /* &held->lease -> Held, by partition and offset; a newer lease replaces a lapsed one */
     GQueue rests;     /* Rest, oldest first */
+    guint look_at;    /* number of leases at which to look for lapsed ones */
+    bool forgot;      /* lapsed leases were let go, and nobody has been told */
 };
 
 static void free_rest(void *data)
@@ -52,6 +58,7 @@ static NrdStream *new_stream(void)
     g_mutex_init(&stream->lock);
     stream->held = g_hash_table_new_full(record_hash, record_equal, NULL, g_free);
     g_queue_init(&stream->rests);
+    stream->look_at = LOOK_AT_LEASES;
     return stream;
 }
 
@@ -219,6 +226,55 @@ static GArray *list_held(NrdStream *stream, bool only_delivered, bool take)
     return leases;
 }
 
+static void forget_lapsed(NrdHandle *handle, NrdStreamLease lease)
+{
+    NrdStream *stream = nrd_handle_stream(handle);
+    if (nrd_source_settle(handle, NRD_VERB_LOOK, lease.partition, lease.offset, lease.nonce) == 0)
+        return;
+    g_mutex_lock(&stream->lock);
+    stream->forgot = stream->forgot || find_locked(stream, lease);
+    drop_locked(stream, lease);
+    g_mutex_unlock(&stream->lock);
+}
+
+void nrd_stream_forget_lapsed(NrdHandle *handle)
+{
+    NrdStream *stream = nrd_handle_stream(handle);
+    g_mutex_lock(&stream->lock);
+    bool many = g_hash_table_size(stream->held) >= stream->look_at;
+    if (many)
+        stream->look_at = G_MAXUINT; /* one looks */
+    g_mutex_unlock(&stream->lock);
+    if (!many)
+        return;
+    GArray *leases = list_held(stream, true, false);
+    for (guint i = 0; i < leases->len; i++)
+        forget_lapsed(handle, g_array_index(leases, NrdStreamLease, i));
+    g_array_unref(leases);
+    g_mutex_lock(&stream->lock);
+    stream->look_at = MAX(LOOK_AT_LEASES, 2 * g_hash_table_size(stream->held));
+    g_mutex_unlock(&stream->lock);
+}
+
+uint64_t nrd_stream_n_held(NrdHandle *handle)
+{
+    NrdStream *stream = nrd_handle_stream(handle);
+    g_mutex_lock(&stream->lock);
+    uint64_t n = g_hash_table_size(stream->held);
+    g_mutex_unlock(&stream->lock);
+    return n;
+}
+
+/* Whether lapsed leases were let go since the last time: who settles all that was delivered is told. */
+static bool take_forgot(NrdStream *stream)
+{
+    g_mutex_lock(&stream->lock);
+    bool forgot = stream->forgot;
+    stream->forgot = false;
+    g_mutex_unlock(&stream->lock);
+    return forgot;
+}
+
 void nrd_stream_release(NrdHandle *handle, bool last)
 {
     NrdStream *stream = NULL;
@@ -265,7 +321,8 @@ int nrd_stream_settle_delivered(NrdHandle *handle, NrdVerb verb)
             first_error = error;
     }
     g_array_unref(leases);
-    return first_error;
+    bool forgot = take_forgot(stream);
+    return first_error == 0 && forgot ? -ESTALE : first_error;
 }
 
 /* The one record held with that offset, whatever its partition; -EINVAL when there are several. */

@@ -172,8 +172,8 @@ void nrd_queue_take(NrdQueue *queue, uint64_t oldest, uint64_t hwm, int64_t now_
     *ret_lease = (NrdLease){ .offset = offset, .nonce = nonce };
 }
 
-/* Whether this very lease is live: the whole nonce counts, and so does the time, whether or not expire has run. */
-static bool is_live(const NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms)
+/* The whole nonce counts, and so does the time, whether or not expire has run. */
+bool nrd_queue_leased(const NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms)
 {
     const NrdLeaseEntry *entry = nrd_lease_table_find(queue->leases, offset);
     return entry && entry->nonce == nonce && now_mono_ms < entry->expiry_ms;
@@ -181,7 +181,7 @@ static bool is_live(const NrdQueue *queue, uint64_t offset, uint64_t nonce, int6
 
 int nrd_queue_ack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms)
 {
-    if (!is_live(queue, offset, nonce, now_mono_ms))
+    if (!nrd_queue_leased(queue, offset, nonce, now_mono_ms))
         return -ESTALE;
     if (!nrd_settled_can_add(queue->settled, offset, queue->limits.max_acked_ahead))
         return -EAGAIN;
@@ -198,7 +198,7 @@ static void give_back(NrdQueue *queue, uint64_t offset)
 
 int nrd_queue_nack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms)
 {
-    if (!is_live(queue, offset, nonce, now_mono_ms))
+    if (!nrd_queue_leased(queue, offset, nonce, now_mono_ms))
         return -ESTALE;
     give_back(queue, offset);
     return 0;
@@ -206,7 +206,7 @@ int nrd_queue_nack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now
 
 int nrd_queue_extend(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms)
 {
-    if (!is_live(queue, offset, nonce, now_mono_ms))
+    if (!nrd_queue_leased(queue, offset, nonce, now_mono_ms))
         return -ESTALE;
     nrd_lease_table_set_expiry(queue->leases, offset, expiry(queue, now_mono_ms));
     return 0;
