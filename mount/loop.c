@@ -42,8 +42,9 @@ struct Loop {
     unsigned max_threads;
     sem_t ended; /* the session has ended by itself */
     atomic_bool ending;
-    atomic_uint n_idle; /* workers that no request has been given to */
-    atomic_int error;   /* the first, negative; 0 */
+    atomic_uint n_idle;      /* workers that no request has been given to */
+    atomic_uint n_processed; /* requests; may wrap */
+    atomic_int error;        /* the first, negative; 0 */
     pthread_mutex_t lock;
     /* guarded by lock, which is held while a thread is made; read without it when no thread can be made any more */
     GPtrArray *workers; /* of Worker* */
@@ -94,6 +95,7 @@ static void process(Loop *loop, const struct fuse_buf *request)
     if (atomic_fetch_sub(&loop->n_idle, 1) == 1)
         grow(loop);
     fuse_session_process_buf(loop->session, request);
+    atomic_fetch_add(&loop->n_processed, 1);
     atomic_fetch_add(&loop->n_idle, 1);
 }
 
@@ -178,6 +180,39 @@ static void end_workers(Loop *loop)
         pthread_join(((Worker *)loop->workers->pdata[i])->thread, NULL);
 }
 
+/* A deadlock looks like this, and a disk that hangs. */
+static bool is_stuck(Loop *loop, unsigned *last_processed)
+{
+    unsigned n = atomic_load(&loop->n_processed);
+    bool same = n == *last_processed;
+    *last_processed = n;
+    pthread_mutex_lock(&loop->lock);
+    bool full = loop->workers->len >= loop->max_threads || loop->refused;
+    pthread_mutex_unlock(&loop->lock);
+    return same && full && atomic_load(&loop->n_idle) == 0;
+}
+
+/* A signal interrupts the sleep, again and again (signals.c). */
+static void wait_for_end(Loop *loop, const NrdLoopOptions *options)
+{
+    unsigned last_processed = 0;
+    struct timespec next;
+    while (!fuse_session_exited(loop->session)) {
+        if (options->alive_ms == 0) {
+            sem_wait(&loop->ended);
+            continue;
+        }
+        if (!is_stuck(loop, &last_processed))
+            options->alive();
+        clock_gettime(CLOCK_MONOTONIC, &next);
+        next.tv_sec += options->alive_ms / 1000;
+        next.tv_nsec += options->alive_ms % 1000 * 1000000;
+        next.tv_sec += next.tv_nsec / 1000000000;
+        next.tv_nsec %= 1000000000;
+        sem_clockwait(&loop->ended, CLOCK_MONOTONIC, &next);
+    }
+}
+
 static void init(Loop *loop, struct fuse_session *session, unsigned max_threads)
 {
     struct sigaction action = { .sa_handler = on_kick }; /* no SA_RESTART: it ends the read */
@@ -196,16 +231,15 @@ static void clear(Loop *loop)
     pthread_mutex_destroy(&loop->lock);
 }
 
-int nrd_loop_run(struct fuse_session *session, unsigned max_threads)
+int nrd_loop_run(const NrdLoopOptions *options)
 {
     Loop loop = { 0 };
-    init(&loop, session, max_threads);
+    init(&loop, options->session, options->max_threads);
     pthread_mutex_lock(&loop.lock);
     int rc = add_worker_locked(&loop);
     pthread_mutex_unlock(&loop.lock);
-    while (rc == 0 && !fuse_session_exited(session))
-        sem_wait(&loop.ended); /* a signal interrupts it, again and again (signals.c) */
     if (rc == 0) {
+        wait_for_end(&loop, options);
         end_workers(&loop);
         rc = atomic_load(&loop.error);
     }

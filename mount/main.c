@@ -8,6 +8,7 @@
 #include "mount/background.h"
 #include "mount/loop.h"
 #include "mount/mountpoint.h"
+#include "mount/notify.h"
 #include "mount/options.h"
 #include "mount/signals.h"
 
@@ -138,10 +139,21 @@ static int start_session(Daemon *daemon, struct fuse_args *args)
     return EXIT_SUCCESS;
 }
 
+static void tell_alive(void)
+{
+    nrd_notify("WATCHDOG=1");
+}
+
 static int run_loop(Daemon *daemon)
 {
-    unsigned max_threads = daemon->options.max_threads > 0 ? daemon->options.max_threads : MAX_THREADS;
-    int rc = nrd_loop_run(daemon->session, max_threads);
+    NrdLoopOptions options = {
+        .session = daemon->session,
+        .max_threads = daemon->options.max_threads > 0 ? daemon->options.max_threads : MAX_THREADS,
+        .alive_ms = nrd_notify_watchdog_ms(),
+        .alive = tell_alive,
+    };
+    int rc = nrd_loop_run(&options);
+    nrd_notify("STOPPING=1");
     if (rc < 0)
         return fail(g_strdup_printf("the connection to the kernel failed: %s", g_strerror(-rc)));
     return EXIT_SUCCESS;
