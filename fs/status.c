@@ -9,7 +9,12 @@ static const char *state_word(NrdPartition *partition, const NrdPartitionInfo *i
     return info->fault ? "out of service" : info->poisoned ? "poisoned" : "ok";
 }
 
-static void append_partition_row(GString *text, NrdPartition *partition)
+typedef struct Totals {
+    uint64_t lag, in_flight, size_bytes;
+    GString *todo; /* a line for each partition that is not well */
+} Totals;
+
+static void append_partition_row(GString *text, NrdPartition *partition, Totals *totals)
 {
     NrdPartitionInfo info;
     nrd_partition_info(partition, &info);
@@ -19,7 +24,34 @@ static void append_partition_row(GString *text, NrdPartition *partition)
                            state_word(partition, &info));
     nrd_append_size(text, info.size_bytes);
     g_string_append_c(text, '\n');
+    totals->lag += info.lag;
+    totals->in_flight += info.in_flight;
+    totals->size_bytes += info.size_bytes;
+    if (info.poisoned || info.fault)
+        g_string_append_printf(totals->todo, "p%05u  %s: when the disk is well, echo reopen > p%05u/ctl\n",
+                               nrd_partition_number(partition), info.reason, nrd_partition_number(partition));
     nrd_partition_info_clear(&info);
+}
+
+static void append_partitions(GString *text, NrdTopic *topic, uint32_t n)
+{
+    Totals totals = { .todo = g_string_new(NULL) };
+    g_string_append(text,
+                    "partition      oldest           hwm      frontier         lag  in flight  state           size\n");
+    for (uint32_t i = 0; i < n; i++) {
+        NrdPartition *partition = nrd_topic_partition(topic, i);
+        if (partition)
+            append_partition_row(text, partition, &totals);
+    }
+    if (n > 1) {
+        g_string_append_printf(text, "all     %52" G_GUINT64_FORMAT "  %9" G_GUINT64_FORMAT "  %-14s  ", totals.lag,
+                               totals.in_flight, "");
+        nrd_append_size(text, totals.size_bytes);
+        g_string_append_c(text, '\n');
+    }
+    if (totals.todo->len > 0)
+        g_string_append_printf(text, "\n%s", totals.todo->str);
+    g_string_free(totals.todo, TRUE);
 }
 
 /* Whether the topic is out of service, and there is nothing more to tell. */
@@ -52,13 +84,7 @@ static char *topic_status_text(NrdNode *node)
     g_string_append_printf(text, "incarnation  %s\ncreated      ", nrd_topic_incarnation(topic));
     nrd_append_time(text, nrd_topic_created_ms(topic));
     g_string_append_printf(text, "\npartitions   %u\n\n", n);
-    g_string_append(text,
-                    "partition      oldest           hwm      frontier         lag  in flight  state           size\n");
-    for (uint32_t i = 0; i < n; i++) {
-        NrdPartition *partition = nrd_topic_partition(topic, i);
-        if (partition)
-            append_partition_row(text, partition);
-    }
+    append_partitions(text, topic, n);
     return g_string_free(text, FALSE);
 }
 

@@ -136,6 +136,8 @@ def test_a_poisoned_partition(m):
     assert f"t/p00000  poisoned: {xattr(part, 'poison_reason')}\n" in text
     hint = re.search(r"echo reopen > (\S+)", text).group(1)
     assert "echo reopen > ctl" in page(part + "/status")[1]["to do"]
+    assert f"p00000  {xattr(part, 'poison_reason')}: when the disk is well, echo reopen > p00000/ctl\n" in \
+        page(m.topic("t") + "/status")[0]
     write_file(f"{m.mnt}/{hint}", b"reopen\n")
     assert root(m)[1]["state"] == "ok"
     assert "to do" not in page(part + "/status")[1]
@@ -173,6 +175,26 @@ def test_long_lists_have_an_end(m):
     assert line["state"] == "60 topics out of service"
     assert text.count("  out of service: ") == 50 and text.endswith("\n... and 10 more\n")
     assert os.stat(m.mnt + "/status").st_size == len(text)
+
+
+# -- a topic
+
+
+def test_table_of_a_topic(m):
+    m.make("t", partitions=3)
+    produce(m.part("t", 0), "a", "b")
+    produce(m.part("t", 2), "c")
+    assert len(take(m.part("t", 0), 1)) == 1
+    text, line = page(m.topic("t") + "/status")
+    assert line["state"] == "ok" and line["partitions"] == "3"
+    rows = [row.split() for row in text.partition("\npartition ")[2].splitlines()[1:]]
+    assert [row[:7] for row in rows[:3]] == [["p00000", "0", "2", "0", "2", "1", "ok"],
+                                            ["p00001", "0", "0", "0", "0", "0", "ok"],
+                                            ["p00002", "0", "1", "0", "1", "0", "ok"]]
+    assert rows[3][:3] == ["all", "3", "1"] and len(rows) == 4
+    header = re.search(r"^partition .*$", text, re.M).group(0)
+    for row in text.splitlines()[-4:]:  # the columns stand below their names
+        assert row[:header.index("lag") + 3].split()[-1] in ("0", "1", "2", "3") and row[header.index("lag") + 3] == " "
 
 
 # -- a partition
