@@ -47,15 +47,17 @@ static NrdIngressResult enter(NrdEngine *engine, const NrdIngressTarget *target,
     NrdTopic *topic = find_topic(engine, target);
     if (!topic)
         return gone_or_away(engine, target);
-    g_autofree char *fault = nrd_topic_fault(topic);
     NrdPartition *partition = nrd_topic_partition(topic, target->partition);
-    NrdIngressResult result = fault ? NRD_INGRESS_AWAY : partition ? NRD_INGRESS_DONE : NRD_INGRESS_POISONED;
+    NrdIngressResult result = nrd_topic_lost(topic) ? NRD_INGRESS_AWAY
+                              : partition           ? NRD_INGRESS_DONE
+                                                    : NRD_INGRESS_POISONED;
     if (result == NRD_INGRESS_DONE) {
         int rc = nrd_partition_pin(partition);
+        g_autofree char *fault = rc < 0 ? nrd_topic_fault(topic) : NULL; /* then a sibling is no better */
         if (rc < 0)
-            result = rc == -EIDRM || rc == -ENODEV ? NRD_INGRESS_AWAY
-                     : is_full(rc)                 ? NRD_INGRESS_NO_ROOM
-                                                   : NRD_INGRESS_FAILED;
+            result = rc == -EIDRM || rc == -ENODEV || fault ? NRD_INGRESS_AWAY
+                     : is_full(rc)                          ? NRD_INGRESS_NO_ROOM
+                                                            : NRD_INGRESS_FAILED;
     }
     if (result == NRD_INGRESS_DONE)
         *ret_partition = partition;

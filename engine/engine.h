@@ -65,6 +65,37 @@ int nrd_engine_statvfs(NrdEngine *engine, struct statvfs *ret_st) NRD_MUST_CHECK
 
 bool nrd_engine_read_only(const NrdEngine *engine);
 
+/* Something that is not well, and which a person can do something about. */
+typedef struct NrdTrouble {
+    char *topic;
+    int64_t partition; /* NRD_NO_PARTITION (-1): the whole topic */
+    bool lost;         /* a topic that stays out of service until the restart */
+    bool poisoned;     /* a partition: `reopen` clears it; else it could not be opened */
+    char *reason;      /* in one sentence */
+} NrdTrouble;
+
+#define NRD_MAX_TROUBLES 50
+
+/* The engine at a glance. Of partitions that are closed it tells what was true at their close. */
+typedef struct NrdSummary {
+    uint64_t n_topics, n_topics_out;          /* all, and those out of service */
+    uint64_t n_partitions, n_open, n_unknown; /* unknown: not used since the start; they are in none of the sums */
+    uint64_t n_poisoned, n_faulty;
+    uint64_t size_bytes; /* of segments */
+    uint64_t lag;        /* records readable and not settled */
+    uint64_t in_flight;
+    bool ingress; /* topics can be produced to as a whole */
+    uint64_t ingress_parts, ingress_stuck,
+        ingress_bytes;              /* waiting to be dispatched; partitions that wait after a failure; WAL */
+    uint64_t n_parents, n_children; /* of the fan-out */
+    uint64_t n_produced, n_settled; /* records, since the start of the process */
+    GPtrArray *troubles;            /* of NrdTrouble*, by topic and partition, NRD_MAX_TROUBLES at most */
+} NrdSummary;
+
+/* Memory only; costs O(partitions), opens and reads none. The caller gives it to nrd_summary_clear. */
+void nrd_engine_summary(NrdEngine *engine, NrdSummary *ret_summary);
+void nrd_summary_clear(NrdSummary *summary);
+
 /* ---- topics ---- */
 
 /* Owner, group and permission bits (07777) of a topic's folder or of a file below it. */
@@ -78,7 +109,7 @@ typedef struct NrdAttr {
 GPtrArray *nrd_engine_topic_names(NrdEngine *engine);
 
 /* Finds a topic; the caller gives *ret_topic back with nrd_topic_unref. -ENOENT. Never waits for the disk. A topic that
- * is out of service (damaged record or marker) is found; nrd_topic_fault says why. */
+ * is out of service (damaged record, its folder cannot be claimed) is found; nrd_topic_fault says why. */
 int nrd_topic_find(NrdEngine *engine, const char *name, NrdTopic **ret_topic) NRD_MUST_CHECK;
 
 /* Creates a topic durably, with the engine's defaults: -EINVAL/-ENAMETOOLONG bad name, -EEXIST, -EROFS, disk errors.
@@ -104,8 +135,10 @@ void nrd_topic_release(NrdTopic *topic);
 const char *nrd_topic_name(const NrdTopic *topic);
 const char *nrd_topic_incarnation(const NrdTopic *topic); /* "" when its record is damaged */
 bool nrd_topic_deleted(NrdTopic *topic);
-char *nrd_topic_fault(NrdTopic *topic);           /* why it is out of service, or NULL; g_free */
-uint32_t nrd_topic_n_partitions(NrdTopic *topic); /* 0 when out of service since the start */
+/* Why it is out of service, or NULL; g_free. Each use of one that is not lost tries again, and may end it. Memory only. */
+char *nrd_topic_fault(NrdTopic *topic);
+bool nrd_topic_lost(NrdTopic *topic);             /* out of service until the restart. Memory only */
+uint32_t nrd_topic_n_partitions(NrdTopic *topic); /* 0 when its record is damaged */
 int64_t nrd_topic_created_ms(NrdTopic *topic);    /* for times of folders; 0 when unknown */
 
 /* Owner, group and mode. path is relative to the topic: "" its folder, "config", "p00000", "p00000/produce",
@@ -208,6 +241,8 @@ typedef struct NrdPartitionInfo {
     uint64_t size_bytes;
     uint64_t text_bytes; /* size of `log` for who opens it now */
     int64_t last_commit_ms;
+    int64_t
+        oldest_ms; /* commit time of the oldest record, about; 0: there is none, or only a look at the disk can tell */
     bool poisoned; /* a sync failed: `reopen` clears it */
     char *reason;  /* poison or fault in one sentence, "" when well; g_free */
     bool fault;    /* could not be opened: every operation is -EIO */
@@ -285,6 +320,7 @@ void nrd_producer_close(NrdProducer *producer, NrdDoneFn done, void *user_data);
  * it succeeds, over restarts too; and go to another partition when theirs keeps failing. Each function is what the one of
  * NrdProducer with its name is, but for this:
  * open: -EIDRM, -EROFS, -EIO (the topic is out of service, or the ingress WAL cannot be read).
+ * check: also -EIO while the topic is out of service; it may block then, to look whether that has passed.
  * sync: what the WAL's disk says, -EIDRM, -EAGAIN (far too much is waiting to be committed), -ENOSPC (also while the disk
  * has no room for what waits).
  * read_ranges: the lines come when the dispatcher has committed. */
@@ -372,7 +408,8 @@ int nrd_partition_take_batch(NrdPartition *partition, NrdBatch *batch) NRD_MUST_
  * by nrd_partition_take, with -EINTR. Holds no lock on return; may be called from any callback. */
 bool nrd_waiter_cancel(NrdPartition *partition, NrdWaiter *waiter);
 
-typedef enum NrdVerb { NRD_VERB_ACK, NRD_VERB_NACK, NRD_VERB_EXTEND } NrdVerb;
+/* LOOK changes nothing: 0 when the lease is live. */
+typedef enum NrdVerb { NRD_VERB_ACK, NRD_VERB_NACK, NRD_VERB_EXTEND, NRD_VERB_LOOK } NrdVerb;
 
 /* Acts on a live lease: -ESTALE, -EAGAIN (acked-ahead set full), -EIDRM. Memory only. Who waits may be woken (and
  * served) by this call. */

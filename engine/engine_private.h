@@ -90,6 +90,7 @@ struct NrdTopic {
     /* guarded by lock */
     NrdTopicRecord *record; /* NULL when it is damaged */
     char *fault;            /* why the topic is out of service, or NULL */
+    bool lost;              /* ... until the restart: its record is damaged, or half removed */
     GPtrArray *partitions;  /* of NrdPartition*, grows only */
     GPtrArray *retired;     /* of NrdPartition*: of an incarnation that is gone; handles may still point at them */
     uint32_t n_holds;
@@ -199,9 +200,8 @@ NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *rec
  * made too. An error is about the topic, which then is out of service. Blocks. */
 int nrd_topic_open(NrdTopic *topic, bool make_folders) NRD_MUST_CHECK;
 
-/* Compares the folder's marker with the record once more; a folder that belongs to another incarnation, or is gone,
- * retires the partitions that are open and is replaced by a fresh one. Guard held. Blocks. */
-int nrd_topic_check_marker(NrdTopic *topic) NRD_MUST_CHECK;
+/* Lists partitions up to the number in config; each is opened when it is used. Guard held (or nobody knows the topic). */
+void nrd_topic_add_partitions(NrdTopic *topic, const NrdTopicConfig *config);
 
 /* Takes a topic back that has just been made: its partitions are closed and its folder purged. Blocks. */
 void nrd_topic_unmake(NrdTopic *topic);
@@ -223,6 +223,27 @@ void nrd_topic_swap_record(NrdTopic *topic, NrdTopicRecord *next);
 
 /* References to all topics, so that they can be worked on without the table's lock (g_ptr_array_unref). engine.c */
 GPtrArray *nrd_engine_topics(NrdEngine *engine);
+
+/* ---- claim.c ---- */
+
+/* Takes the topic out of service, or says another reason why it is; lost: until the restart. The same again is not told
+ * again. Guard held (or nobody knows the topic): who has it may look at the fault without the lock. */
+void nrd_topic_set_fault(NrdTopic *topic, const char *why, bool lost);
+
+/* Makes the folder the record's; *ret_fresh: it was made anew. Failures as of nrd_topic_check_marker, with their own
+ * errno. Guard held (or nobody knows the topic). Blocks. */
+int nrd_topic_claim(NrdTopic *topic, bool *ret_fresh) NRD_MUST_CHECK;
+
+/* Compares the folder's marker with the record once more; a folder that belongs to another incarnation, or is gone,
+ * retires the partitions that are open and is replaced by a fresh one. What fails takes the topic out of service until
+ * this is called again and succeeds (told once each): -EIO; too few descriptors or too little memory takes nothing out of
+ * service. Not for a topic that is lost. Guard held. Blocks. */
+int nrd_topic_check_marker(NrdTopic *topic) NRD_MUST_CHECK;
+
+/* The next use of a topic that is out of service: looks whether what was the matter has passed. 0: it is in service;
+ * else -EIO, -EIDRM, -EMFILE, -ENFILE, -ENOMEM. Costs a lock when it is in service, else blocks. No lock held but engine
+ * admin. */
+int nrd_topic_retry(NrdTopic *topic) NRD_MUST_CHECK;
 
 /* ---- life.c: a partition opens, closes, and is looked at meanwhile ---- */
 

@@ -109,9 +109,18 @@ static void rest_partition(NrdPartition *partition, int64_t idle_ms)
         nrd_counter_add(NRD_COUNTER_IDLE_CLOSED, 1);
 }
 
+/* A topic may be well again though nobody uses it. */
+static void retry_topics(NrdEngine *engine)
+{
+    g_autoptr(GPtrArray) topics = nrd_engine_topics(engine);
+    for (guint i = 0; i < topics->len; i++)
+        (void)!nrd_topic_retry(topics->pdata[i]);
+}
+
 static void rest_pass(NrdLoop *loop, void *user_data)
 {
     NrdHousekeeping *housekeeping = user_data;
+    retry_topics(housekeeping->engine);
     for_each_partition(housekeeping, loop, rest_partition, housekeeping->engine->options.idle_close_ms);
 }
 

@@ -153,7 +153,7 @@ int nrd_partition_pin_guarded(NrdPartition *partition)
         return 0;
     if (atomic_load(&topic->deleted) || atomic_load(&partition->closed))
         return nrd_partition_closed_error(partition);
-    if (topic->fault)
+    if (topic->lost)
         return -EIO;
     int rc = open_guarded(partition);
     if (rc < 0)
@@ -251,7 +251,7 @@ int nrd_partition_learn_guarded(NrdPartition *partition)
 {
     if (nrd_partition_known(partition))
         return 0;
-    if (partition->topic->fault)
+    if (partition->topic->lost)
         return -EIO;
     int rc = nrd_topic_check_marker(partition->topic);
     if (rc < 0)

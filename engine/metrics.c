@@ -49,6 +49,7 @@ static const Row rows[] = {
       "Records that were never copied to a child: retention was faster, or they are damaged." },
     { NRD_COUNTER_COMMITS, "narad_commits_total", "", "Commits that became durable and visible." },
     { NRD_COUNTER_RECORDS, "narad_committed_records_total", "", "Records in them." },
+    { NRD_COUNTER_SETTLED, "narad_settled_records_total", "", "Records settled by consumers." },
     { NRD_COUNTER_CORRUPT_FRAMES, "narad_corrupt_frames_total", "", "Damaged frames met, each counted once." },
     { NRD_COUNTER_CORRUPT_SKIPPED, "narad_consumer_corrupt_skipped_total", "",
       "Records that consumers passed over because they can never be read." },

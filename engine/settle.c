@@ -8,11 +8,18 @@
 
 #define AT_A_TIME 256
 
-/* Nacks or extends one after the other, as nrd_queue_ack_many acks. Queue lock held. */
+static int look(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_ms)
+{
+    return nrd_queue_leased(queue, offset, nonce, now_ms) ? 0 : -ESTALE;
+}
+
+/* Acts on one after the other, as nrd_queue_ack_many acks. Queue lock held. */
 static size_t other_verb_locked(NrdPartition *partition, NrdVerb verb, const NrdLease *leases, size_t n, int64_t now_ms,
                                 int *ret_error)
 {
-    int (*act)(NrdQueue *, uint64_t, uint64_t, int64_t) = verb == NRD_VERB_NACK ? nrd_queue_nack : nrd_queue_extend;
+    int (*act)(NrdQueue *, uint64_t, uint64_t, int64_t) = verb == NRD_VERB_NACK     ? nrd_queue_nack
+                                                          : verb == NRD_VERB_EXTEND ? nrd_queue_extend
+                                                                                    : look;
     size_t n_done = 0;
     int error = 0;
     while (n_done < n && error == 0) {
@@ -68,7 +75,9 @@ size_t nrd_partition_settle_many(NrdPartition *partition, NrdVerb verb, const Nr
     int error = may_settle(partition);
     while (n_done < n && error == 0)
         n_done += settle_some(partition, verb, holds + n_done, n - n_done, &error);
-    if (n_done > 0 && verb != NRD_VERB_EXTEND)
+    if (verb == NRD_VERB_ACK)
+        nrd_counter_add(NRD_COUNTER_SETTLED, n_done);
+    if (n_done > 0 && (verb == NRD_VERB_ACK || verb == NRD_VERB_NACK))
         nrd_consume_wake(partition);
     *ret_error = error;
     return n_done;

@@ -29,6 +29,7 @@ NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *rec
     topic->record = record;
     topic->fault = fault;
     atomic_init(&topic->delayed, is_delayed(record));
+    topic->lost = fault != NULL;
     if (record)
         g_strlcpy(topic->id, record->id, sizeof topic->id);
     topic->partitions = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_partition_free);
@@ -70,16 +71,6 @@ void nrd_topic_unref(NrdTopic *topic)
 
 /* ---- opening and closing ---- */
 
-/* Guard held (or nobody knows the topic): who has it may look at the fault without the lock. */
-static void set_fault(NrdTopic *topic, const char *why)
-{
-    nrd_diag(NRD_LEVEL_ERROR, place_of(topic), "the topic is out of service: %s", why);
-    pthread_mutex_lock(&topic->lock);
-    g_free(topic->fault);
-    topic->fault = g_strdup(why);
-    pthread_mutex_unlock(&topic->lock);
-}
-
 /* What can fail for want of space or descriptors comes before the record is changed. Empty folders harm nobody. */
 static int make_partition_folders(NrdTopic *topic, const NrdTopicConfig *config)
 {
@@ -93,8 +84,7 @@ static int make_partition_folders(NrdTopic *topic, const NrdTopicConfig *config)
     return rc;
 }
 
-/* Lists partitions up to n; each is opened when it is used. Topic guard held (or nobody knows the topic). */
-static void add_partitions(NrdTopic *topic, const NrdTopicConfig *config)
+void nrd_topic_add_partitions(NrdTopic *topic, const NrdTopicConfig *config)
 {
     for (uint32_t number = topic->partitions->len; number < (uint32_t)config->partitions; number++) {
         NrdPartition *partition = nrd_partition_new(topic, number);
@@ -104,72 +94,14 @@ static void add_partitions(NrdTopic *topic, const NrdTopicConfig *config)
     }
 }
 
-/* ---- the marker ---- */
-
-/* The folder is another incarnation's, or gone: whatever is open of it writes nothing any more, and its consumer state
- * goes with it, before a fresh folder exists that an ack could be written into (seed: The incarnation marker). Who has
- * handles on a retired partition gets -EIO. Guard held. */
-static void retire_partitions(void *user_data)
-{
-    NrdTopic *topic = user_data;
-    for (guint i = 0; i < topic->partitions->len; i++) {
-        NrdPartition *old = topic->partitions->pdata[i];
-        nrd_partition_abandon(old);
-        pthread_mutex_lock(&topic->lock);
-        topic->partitions->pdata[i] = nrd_partition_new(topic, (uint32_t)i);
-        g_ptr_array_add(topic->retired, old);
-        pthread_mutex_unlock(&topic->lock);
-    }
-}
-
-static int fail_claim(NrdTopic *topic, int rc, const char *why)
-{
-    g_autofree char *plain = why ? NULL : g_strdup_printf("its folder could not be opened: %s", g_strerror(-rc));
-    set_fault(topic, why ? why : plain);
-    return rc;
-}
-
-/* *ret_fresh: the folder was made anew. */
-static int claim(NrdTopic *topic, bool *ret_fresh)
-{
-    NrdEngine *engine = topic->engine;
-    g_autofree char *why = NULL;
-    NrdClaim result = NRD_CLAIM_MATCH;
-    int rc = engine->read_only ? nrd_incarnation_verify(engine->root_fd, topic->name, topic->id, &why)
-                               : nrd_incarnation_claim(engine->root_fd, topic->name, topic->id, retire_partitions,
-                                                       topic, &result, &why);
-    if (rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM)
-        return rc; /* passes by itself */
-    if (rc < 0)
-        return fail_claim(topic, rc, why);
-    if (result == NRD_CLAIM_QUARANTINED)
-        nrd_housekeeping_note_leftovers(engine->housekeeping);
-    *ret_fresh = result == NRD_CLAIM_CREATED;
-    return 0;
-}
-
-int nrd_topic_check_marker(NrdTopic *topic)
-{
-    bool fresh = false;
-    int rc = claim(topic, &fresh);
-    if (rc < 0 && topic->fault)
-        return -EIO; /* what it was has been told, and is the topic's, not the caller's */
-    if (rc == 0 && fresh) {
-        nrd_diag(NRD_LEVEL_ERROR, place_of(topic),
-                 "the folder topics/%s was gone: made anew, and its records with it are gone too", topic->name);
-        retire_partitions(topic);
-    }
-    return rc;
-}
-
 int nrd_topic_open(NrdTopic *topic, bool make_folders)
 {
     bool fresh;
-    int rc = claim(topic, &fresh); /* no partition is in memory yet: nothing to retire */
+    int rc = nrd_topic_claim(topic, &fresh); /* no partition is in memory yet: nothing to retire */
     if (rc == 0 && make_folders)
         rc = make_partition_folders(topic, &topic->record->config);
-    if (rc == 0)
-        add_partitions(topic, &topic->record->config);
+    nrd_topic_add_partitions(topic,
+                             &topic->record->config); /* also when it is out of service: their next use tries again */
     return rc;
 }
 
@@ -287,7 +219,7 @@ static int remove_record(NrdTopic *topic)
     int rc = nrd_metastore_remove(meta, topic->name, topic->id);
     if (rc < 0 && nrd_metastore_get(meta, topic->name, &record, &why) == -EIO) {
         pthread_mutex_lock(&topic->guard);
-        set_fault(topic, why);
+        nrd_topic_set_fault(topic, why, true);
         pthread_mutex_unlock(&topic->guard);
         (void)!nrd_topic_close(topic, false);
     }
@@ -299,10 +231,9 @@ static int remove_admin_held(NrdTopic *topic)
 {
     if (nrd_topic_deleted(topic))
         return -ENOENT;
-    g_autofree char *fault = nrd_topic_fault(topic);
-    if (fault)
-        return -EIO;
-    int rc = check_empty(topic);
+    int rc = nrd_topic_retry(topic);
+    if (rc == 0)
+        rc = check_empty(topic);
     if (rc == 0)
         rc = mark_unless_held(topic);
     if (rc < 0)
@@ -383,14 +314,6 @@ const char *nrd_topic_incarnation(const NrdTopic *topic)
 bool nrd_topic_deleted(NrdTopic *topic)
 {
     return atomic_load(&topic->deleted);
-}
-
-char *nrd_topic_fault(NrdTopic *topic)
-{
-    pthread_mutex_lock(&topic->lock);
-    char *fault = g_strdup(topic->fault);
-    pthread_mutex_unlock(&topic->lock);
-    return fault;
 }
 
 uint32_t nrd_topic_n_partitions(NrdTopic *topic)
@@ -548,7 +471,7 @@ static void put_in_force(NrdTopic *topic)
         nrd_partition_configure(partition, &config);
         nrd_partition_unpin_quietly(partition);
     }
-    add_partitions(topic, &config);
+    nrd_topic_add_partitions(topic, &config);
     /* The record has changed: the folder is compared with it, also for partitions that are open. A failure is told and
      * kept as the topic's fault. */
     (void)!nrd_topic_check_marker(topic);
@@ -562,6 +485,8 @@ int nrd_topic_config_write(NrdTopic *topic, const char *text, size_t size)
     NrdTopicRecord *next = NULL;
     pthread_mutex_lock(&topic->guard);
     int rc = nrd_topic_copy_record(topic, &next);
+    if (rc == 0 && topic->fault && !topic->lost)
+        (void)!nrd_topic_check_marker(topic); /* the settings are changed in any case */
     if (rc == 0) {
         rc = apply_lines(topic, next, text, size);
         if (rc == 0 && !topic->fault)

@@ -117,8 +117,9 @@ static void pin_all(NrdTopicConsumer *consumer)
 
 int nrd_topic_consumer_open(NrdTopic *topic, NrdTopicConsumer **ret_consumer)
 {
-    g_autofree char *fault = nrd_topic_fault(topic);
-    int rc = fault ? -EIO : line_error(topic);
+    int rc = nrd_topic_retry(topic);
+    if (rc == 0)
+        rc = line_error(topic);
     if (rc < 0)
         return rc;
     NrdTopicConsumer *consumer = g_new0(NrdTopicConsumer, 1);

@@ -150,14 +150,16 @@ static void arm_linger(NrdTopic *topic, int64_t delay_ms)
 
 int nrd_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer **ret_producer)
 {
-    g_autofree char *fault = nrd_topic_fault(topic);
     if (topic->engine->read_only)
         return -EROFS;
     if (nrd_topic_deleted(topic))
         return -EIDRM;
     if (nrd_topic_is_delayed(topic))
         return nrd_family_refuse_producer(topic, NRD_NO_PARTITION);
-    if (fault || nrd_topic_n_partitions(topic) == 0 || !nrd_dispatch_ingress(topic->engine))
+    int rc = nrd_topic_retry(topic);
+    if (rc < 0)
+        return rc;
+    if (nrd_topic_n_partitions(topic) == 0 || !nrd_dispatch_ingress(topic->engine))
         return -EIO;
     NrdTopicProducer *producer = g_new0(NrdTopicProducer, 1);
     producer->topic = nrd_topic_ref(topic);
@@ -285,9 +287,9 @@ int nrd_topic_producer_check(NrdTopicProducer *producer)
         return -EIDRM;
     if (nrd_topic_is_delayed(topic)) /* it was opened before the topic became one */
         return nrd_family_refuse_producer(topic, NRD_NO_PARTITION);
-    g_autofree char *fault = nrd_topic_fault(topic);
+    int out_errno = nrd_topic_retry(topic);
     pthread_mutex_lock(&topic->produce_lock);
-    int rc = fault ? -EIO : producer->untold_errno;
+    int rc = out_errno < 0 ? out_errno : producer->untold_errno;
     if (rc == 0 && held_bytes(producer) >= NOW_BYTES)
         rc = producer->failing_errno;
     producer->untold_errno = 0;

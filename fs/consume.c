@@ -59,6 +59,8 @@ void nrd_consume_hand_over(NrdHandle *handle, fuse_req_t req, size_t size, const
     NrdHold lease = { .partition = delivery->partition, .offset = delivery->offset, .nonce = delivery->nonce };
     size_t n = MIN(size, text->len);
     char *piece = text->str;
+    if (!receipts)
+        nrd_stream_forget_lapsed(handle);
     if (n < text->len) {
         piece = g_memdup2(text->str, n);
         nrd_stream_hold_rest(stream, lease, text, n);

@@ -156,19 +156,18 @@ static int fill(Listing *listing)
     add_dots(listing);
     if (dir->topic && nrd_topic_deleted(dir->topic))
         return 0;
-    char *fault = dir->topic ? nrd_topic_fault(dir->topic) : NULL;
-    add_fixed(listing, fault != NULL);
+    bool lost = dir->topic && nrd_topic_lost(dir->topic);
+    add_fixed(listing, lost);
     if (dir->info->kind == NRD_KIND_TOPICS)
         add_topics(listing);
-    if (dir->info->kind == NRD_KIND_TOPIC && !fault)
+    if (dir->info->kind == NRD_KIND_TOPIC && !lost)
         add_partitions(listing);
-    if (dir->info->kind == NRD_KIND_CHILDREN && !fault)
+    if (dir->info->kind == NRD_KIND_CHILDREN && !lost)
         add_children(listing);
-    if (dir->info->kind == NRD_KIND_RECORDS && !fault)
+    if (dir->info->kind == NRD_KIND_RECORDS && !lost)
         add_records(listing);
-    if (dir->info->kind == NRD_KIND_SEGMENTS && !fault)
+    if (dir->info->kind == NRD_KIND_SEGMENTS && !lost)
         error = add_segments(listing);
-    g_free(fault);
     return error == -EIDRM ? 0 : error;
 }
 

@@ -102,6 +102,7 @@ NrdFs *nrd_fs_new(const NrdFsOptions *options)
     fs->options = *options;
     fs->engine = options->engine;
     fs->mounted_ms = g_get_real_time() / 1000;
+    fs->mounted_mono_ms = g_get_monotonic_time() / 1000;
     fs->handles = g_hash_table_new(g_direct_hash, g_direct_equal);
     fs->listings = g_hash_table_new(g_direct_hash, g_direct_equal);
     g_mutex_init(&fs->lock);

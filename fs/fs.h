@@ -19,7 +19,8 @@ typedef struct NrdFs NrdFs;
 
 typedef struct NrdFsOptions {
     NrdEngine *engine;
-    uid_t uid; /* owner, group and umask of what belongs to no topic */
+    const char *data_path; /* to be shown; outlives the file system */
+    uid_t uid;             /* owner, group and umask of what belongs to no topic */
     gid_t gid;
     uint32_t umask;
     int64_t request_timeout_ms;     /* the kernel aborts the mount when a request takes that long; 0: never */

@@ -31,6 +31,7 @@ typedef struct NrdDefer NrdDefer;
 typedef enum NrdKind {
     NRD_KIND_ROOT,
     NRD_KIND_HELP,
+    NRD_KIND_ROOT_STATUS,
     NRD_KIND_METRICS,
     NRD_KIND_TOPICS,
     NRD_KIND_TOPIC,
@@ -131,6 +132,7 @@ struct NrdFileOps {
 };
 
 extern const NrdFileOps nrd_help_ops;
+extern const NrdFileOps nrd_root_status_ops;
 extern const NrdFileOps nrd_metrics_ops;
 extern const NrdFileOps nrd_topic_config_ops;
 extern const NrdFileOps nrd_topic_ctl_ops;
@@ -204,6 +206,7 @@ struct NrdFs {
     NrdFsOptions options;
     NrdEngine *engine;
     int64_t mounted_ms;
+    int64_t mounted_mono_ms;
     uint32_t max_write; /* set by INIT, before any other request */
     NrdNodes *nodes;
     NrdDefer *defer;

@@ -15,6 +15,8 @@ static const NrdKindInfo kinds[NRD_N_KINDS] = {
     ROW(ROOT), .mode = DIR_MODE, .steady = true },
     ROW(HELP), .parent = NRD_KIND_ROOT, .name = "HELP", .mode = READABLE, .listed = true, .steady = true,
         .ops = &nrd_help_ops },
+    ROW(ROOT_STATUS), .parent = NRD_KIND_ROOT, .name = "status", .mode = READABLE, .listed = true,
+        .ops = &nrd_root_status_ops },
     ROW(METRICS), .parent = NRD_KIND_ROOT, .name = "metrics", .mode = READABLE, .listed = true,
         .ops = &nrd_metrics_ops },
     ROW(TOPICS), .parent = NRD_KIND_ROOT, .name = "topics", .mode = DIR_MODE, .listed = true },

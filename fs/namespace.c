@@ -39,13 +39,6 @@ static int check_alias(const char *alias)
     return 0;
 }
 
-static bool out_of_service(NrdTopic *topic)
-{
-    char *why = nrd_topic_fault(topic);
-    g_free(why);
-    return why != NULL;
-}
-
 /* What is plainly outside an open log is refused without looking at the disk. last: whether the high watermark itself is
  * meant too. */
 static bool outside(NrdPartition *partition, uint64_t offset, bool last)
@@ -133,7 +126,7 @@ static int find_in_topic(NrdNode *dir, const char *name, NrdNodeKey *ret_key)
     int error = key.info ? 0 : find_other(dir, name, &key);
     if (error == 0 && key.alias)
         error = check_alias(key.alias);
-    if (error == 0 && key.info->kind != NRD_KIND_TOPIC_STATUS && out_of_service(dir->topic))
+    if (error == 0 && key.info->kind != NRD_KIND_TOPIC_STATUS && nrd_topic_lost(dir->topic))
         error = -EIO;
     if (error < 0) {
         nrd_topic_unref(key.child);

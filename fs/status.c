@@ -1,30 +1,6 @@
 /* `status` of a topic and of a partition: a page that a person reads at a glance. */
 #include "fs/fs_private.h"
-
-#include <time.h>
-
-void nrd_append_time(GString *text, int64_t ms)
-{
-    char buf[32];
-    struct tm tm;
-    time_t seconds = ms / 1000;
-    if (ms == 0 || !gmtime_r(&seconds, &tm) || strftime(buf, sizeof buf, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0) {
-        g_string_append(text, "never");
-        return;
-    }
-    g_string_append(text, buf);
-}
-
-static void append_size(GString *text, uint64_t size)
-{
-    char *human = g_format_size_full(size, G_FORMAT_SIZE_IEC_UNITS);
-    char **parts = g_strsplit(human, "\u00a0", 2); /* glib's space does not break; awk and grep want a plain one */
-    char *plain = g_strjoinv(" ", parts);
-    g_string_append(text, plain);
-    g_free(plain);
-    g_strfreev(parts);
-    g_free(human);
-}
+#include "fs/status_text.h"
 
 static const char *state_word(NrdPartition *partition, const NrdPartitionInfo *info)
 {
@@ -33,7 +9,12 @@ static const char *state_word(NrdPartition *partition, const NrdPartitionInfo *i
     return info->fault ? "out of service" : info->poisoned ? "poisoned" : "ok";
 }
 
-static void append_partition_row(GString *text, NrdPartition *partition)
+typedef struct Totals {
+    uint64_t lag, in_flight, size_bytes;
+    GString *todo; /* a line for each partition that is not well */
+} Totals;
+
+static void append_partition_row(GString *text, NrdPartition *partition, Totals *totals)
 {
     NrdPartitionInfo info;
     nrd_partition_info(partition, &info);
@@ -41,8 +22,14 @@ static void append_partition_row(GString *text, NrdPartition *partition)
                            nrd_partition_number(partition), info.oldest_offset, info.hwm, info.frontier);
     g_string_append_printf(text, "  %10" G_GUINT64_FORMAT "  %9" G_GUINT64_FORMAT "  %-14s  ", info.lag, info.in_flight,
                            state_word(partition, &info));
-    append_size(text, info.size_bytes);
+    nrd_append_size(text, info.size_bytes);
     g_string_append_c(text, '\n');
+    totals->lag += info.lag;
+    totals->in_flight += info.in_flight;
+    totals->size_bytes += info.size_bytes;
+    if (info.poisoned || info.fault)
+        g_string_append_printf(totals->todo, "p%05u  %s: when the disk is well, echo reopen > p%05u/ctl\n",
+                               nrd_partition_number(partition), info.reason, nrd_partition_number(partition));
     nrd_partition_info_clear(&info);
 }
 
@@ -85,38 +72,89 @@ static void append_children(GString *text, NrdTopic *topic)
     g_ptr_array_unref(names);
 }
 
+static void append_partitions(GString *text, NrdTopic *topic, uint32_t n)
+{
+    Totals totals = { .todo = g_string_new(NULL) };
+    g_string_append(text,
+                    "partition      oldest           hwm      frontier         lag  in flight  state           size\n");
+    for (uint32_t i = 0; i < n; i++) {
+        NrdPartition *partition = nrd_topic_partition(topic, i);
+        if (partition)
+            append_partition_row(text, partition, &totals);
+    }
+    if (n > 1) {
+        g_string_append_printf(text, "all     %52" G_GUINT64_FORMAT "  %9" G_GUINT64_FORMAT "  %-14s  ", totals.lag,
+                               totals.in_flight, "");
+        nrd_append_size(text, totals.size_bytes);
+        g_string_append_c(text, '\n');
+    }
+    if (totals.todo->len > 0)
+        g_string_append_printf(text, "\n%s", totals.todo->str);
+    g_string_free(totals.todo, TRUE);
+}
+
+/* Whether the topic is out of service, and there is nothing more to tell. */
+static bool append_topic_state(GString *text, NrdTopic *topic)
+{
+    g_autofree char *fault = nrd_topic_fault(topic);
+    if (!fault) {
+        g_string_append_printf(text, "state        %s\n", nrd_topic_deleted(topic) ? "deleted" : "ok");
+        return false;
+    }
+    g_string_append_printf(text, "state        out of service: %s\n", fault);
+    if (nrd_topic_lost(topic))
+        g_string_append_printf(text,
+                               "to do        put meta/%s.topic in the data directory right, then start the daemon "
+                               "again\n",
+                               nrd_topic_name(topic));
+    else
+        g_string_append(text, "to do        nothing here: its next use tries again\n");
+    return true;
+}
+
 static char *topic_status_text(NrdNode *node)
 {
     NrdTopic *topic = node->topic;
     GString *text = g_string_new(NULL);
     g_string_append_printf(text, "topic        %s\n", nrd_topic_name(topic));
-    char *fault = nrd_topic_fault(topic);
-    if (fault) {
-        g_string_append_printf(text, "state        out of service: %s\n", fault);
-        g_free(fault);
+    if (append_topic_state(text, topic))
         return g_string_free(text, FALSE);
-    }
     uint32_t n = nrd_topic_n_partitions(topic);
-    g_string_append_printf(text, "state        %s\n", nrd_topic_deleted(topic) ? "deleted" : "ok");
     g_string_append_printf(text, "incarnation  %s\ncreated      ", nrd_topic_incarnation(topic));
     nrd_append_time(text, nrd_topic_created_ms(topic));
     g_string_append_printf(text, "\npartitions   %u\n", n);
     append_parent(text, node->fs, topic);
     append_children(text, topic);
     g_string_append_c(text, '\n');
-    g_string_append(text,
-                    "partition      oldest           hwm      frontier         lag  in flight  state           size\n");
-    for (uint32_t i = 0; i < n; i++) {
-        NrdPartition *partition = nrd_topic_partition(topic, i);
-        if (partition)
-            append_partition_row(text, partition);
-    }
+    append_partitions(text, topic, n);
     return g_string_free(text, FALSE);
 }
 
 static void append_number(GString *text, const char *label, uint64_t number, const char *what)
 {
     g_string_append_printf(text, "%-13s%-14" G_GUINT64_FORMAT " %s\n", label, number, what);
+}
+
+static void append_time_and_age(GString *text, int64_t ms)
+{
+    nrd_append_time(text, ms);
+    if (ms > 0) {
+        g_string_append(text, ", ");
+        nrd_append_span(text, g_get_real_time() / 1000 - ms);
+        g_string_append(text, " ago");
+    }
+    g_string_append_c(text, '\n');
+}
+
+static void append_oldest(GString *text, const NrdPartitionInfo *info)
+{
+    if (info->next_offset == info->oldest_offset)
+        g_string_append(text, "no record is kept\n");
+    else if (info->oldest_ms > 0)
+        append_time_and_age(text, info->oldest_ms);
+    else
+        g_string_append_printf(text, "getfattr -n user.narad.timestamp records/%" G_GUINT64_FORMAT "\n",
+                               info->oldest_offset);
 }
 
 static char *partition_status_text(NrdNode *node)
@@ -128,6 +166,8 @@ static char *partition_status_text(NrdNode *node)
                            nrd_topic_name(node->topic));
     g_string_append_printf(text, "state        %s%s%s\n", state_word(node->partition, &info), *info.reason ? ": " : "",
                            info.reason);
+    if (info.poisoned || info.fault)
+        g_string_append(text, "to do        when the disk is well: echo reopen > ctl\n");
     append_number(text, "oldest", info.oldest_offset, "first record kept");
     append_number(text, "hwm", info.hwm, "high watermark: records below it are readable");
     append_number(text, "next", info.next_offset, "offset of the next record");
@@ -137,9 +177,10 @@ static char *partition_status_text(NrdNode *node)
     append_number(text, "acked ahead", info.acked_ahead, "settled above the frontier");
     append_number(text, "segments", info.segments, "files");
     append_number(text, "size", info.size_bytes, "bytes on disk");
+    g_string_append(text, "oldest from  ");
+    append_oldest(text, &info);
     g_string_append(text, "last commit  ");
-    nrd_append_time(text, info.last_commit_ms);
-    g_string_append_c(text, '\n');
+    append_time_and_age(text, info.last_commit_ms);
     nrd_partition_info_clear(&info);
     return g_string_free(text, FALSE);
 }

@@ -10,6 +10,10 @@
 /* The note of a lease that is held: whether all of the record was delivered. */
 enum { IN_PART, DELIVERED };
 
+/* So many leases are kept before it is looked which of them have lapsed, and twice as many as lived then before the next
+ * look: a delivery costs O(1) on average. */
+#define LOOK_AT_LEASES 4096
+
 typedef struct Rest {
     NrdHold lease;
     GString *text;
@@ -22,6 +26,8 @@ struct NrdStream {
     GMutex lock;
     NrdHeld *held; /* a newer lease replaces a lapsed one */
     GQueue rests;  /* Rest, oldest first */
+    guint look_at; /* number of leases at which to look for lapsed ones */
+    bool forgot;   /* lapsed leases were let go, and nobody has been told */
 };
 
 static void free_rest(void *data)
@@ -38,6 +44,7 @@ static NrdStream *new_stream(void)
     g_mutex_init(&stream->lock);
     stream->held = nrd_held_new();
     g_queue_init(&stream->rests);
+    stream->look_at = LOOK_AT_LEASES;
     return stream;
 }
 
@@ -213,6 +220,73 @@ void nrd_stream_give_back(NrdHandle *handle, NrdHold lease)
     (void)!nrd_source_settle(handle, NRD_VERB_NACK, lease.partition, lease.offset, lease.nonce);
 }
 
+/* What was delivered, in order of offset, so that the frontier moves with each ack; take: it is not held any more. */
+static GArray *list_delivered(NrdStream *stream, bool take)
+{
+    g_mutex_lock(&stream->lock);
+    GArray *leases = take ? nrd_held_take(stream->held) : nrd_held_list(stream->held);
+    guint n = 0;
+    for (guint i = 0; i < leases->len; i++) {
+        NrdHold lease = g_array_index(leases, NrdHold, i);
+        if (lease.note == DELIVERED)
+            g_array_index(leases, NrdHold, n++) = lease;
+        else if (take)
+            nrd_held_put(stream->held, lease);
+    }
+    g_array_set_size(leases, n);
+    g_mutex_unlock(&stream->lock);
+    return leases;
+}
+
+static void forget_lapsed(NrdHandle *handle, NrdHold lease)
+{
+    NrdStream *stream = nrd_handle_stream(handle);
+    if (nrd_source_settle(handle, NRD_VERB_LOOK, lease.partition, lease.offset, lease.nonce) == 0)
+        return;
+    g_mutex_lock(&stream->lock);
+    stream->forgot = stream->forgot || find_locked(stream, lease) != NULL;
+    drop_locked(stream, lease);
+    g_mutex_unlock(&stream->lock);
+}
+
+void nrd_stream_forget_lapsed(NrdHandle *handle)
+{
+    NrdStream *stream = nrd_handle_stream(handle);
+    g_mutex_lock(&stream->lock);
+    bool many = nrd_held_count(stream->held) >= stream->look_at;
+    if (many)
+        stream->look_at = G_MAXUINT; /* one looks */
+    g_mutex_unlock(&stream->lock);
+    if (!many)
+        return;
+    GArray *leases = list_delivered(stream, false);
+    for (guint i = 0; i < leases->len; i++)
+        forget_lapsed(handle, g_array_index(leases, NrdHold, i));
+    g_array_unref(leases);
+    g_mutex_lock(&stream->lock);
+    stream->look_at = MAX(LOOK_AT_LEASES, 2 * nrd_held_count(stream->held));
+    g_mutex_unlock(&stream->lock);
+}
+
+uint64_t nrd_stream_n_held(NrdHandle *handle)
+{
+    NrdStream *stream = nrd_handle_stream(handle);
+    g_mutex_lock(&stream->lock);
+    uint64_t n = nrd_held_count(stream->held);
+    g_mutex_unlock(&stream->lock);
+    return n;
+}
+
+/* Whether lapsed leases were let go since the last time: who settles all that was delivered is told. */
+static bool take_forgot(NrdStream *stream)
+{
+    g_mutex_lock(&stream->lock);
+    bool forgot = stream->forgot;
+    stream->forgot = false;
+    g_mutex_unlock(&stream->lock);
+    return forgot;
+}
+
 void nrd_stream_release(NrdHandle *handle, bool last)
 {
     NrdStream *stream = NULL;
@@ -231,24 +305,6 @@ void nrd_stream_release(NrdHandle *handle, bool last)
         unref(stream);
     }
     nrd_handle_unref(handle);
-}
-
-/* What was delivered, in order of offset, so that the frontier moves with each ack; take: it is not held any more. */
-static GArray *list_delivered(NrdStream *stream, bool take)
-{
-    g_mutex_lock(&stream->lock);
-    GArray *leases = take ? nrd_held_take(stream->held) : nrd_held_list(stream->held);
-    guint n = 0;
-    for (guint i = 0; i < leases->len; i++) {
-        NrdHold lease = g_array_index(leases, NrdHold, i);
-        if (lease.note == DELIVERED)
-            g_array_index(leases, NrdHold, n++) = lease;
-        else if (take)
-            nrd_held_put(stream->held, lease);
-    }
-    g_array_set_size(leases, n);
-    g_mutex_unlock(&stream->lock);
-    return leases;
 }
 
 /* A full set refuses for now only. */
@@ -274,7 +330,8 @@ int nrd_stream_settle_delivered(NrdHandle *handle, NrdVerb verb)
     GArray *leases = list_delivered(nrd_handle_stream(handle), !extend);
     int error = settle_each(handle, verb, leases, extend ? extend_refused : ack_refused);
     g_array_unref(leases);
-    return error;
+    bool forgot = take_forgot(nrd_handle_stream(handle));
+    return error == 0 && forgot ? -ESTALE : error;
 }
 
 /* The one record held with that offset, whatever its partition; -EINVAL when there are several. */

@@ -40,6 +40,13 @@ void nrd_stream_hold(NrdStream *stream, NrdHold lease);
 /* Records handed over whole (NrdHold, whose note is used). */
 void nrd_stream_hold_all(NrdStream *stream, GArray *leases);
 
+/* Lets go of leases that were handed over and have lapsed, once there are many, so that a reader who never settles anything
+ * takes no memory for them: the next settling of all says -ESTALE for them. Before a record is handed over. */
+void nrd_stream_forget_lapsed(NrdHandle *handle);
+
+/* How many leases are kept for the handle's node. Takes the stream's lock alone. */
+uint64_t nrd_stream_n_held(NrdHandle *handle);
+
 /* A record of which pos bytes are handed over; takes text. */
 void nrd_stream_hold_rest(NrdStream *stream, NrdHold lease, GString *text, size_t pos);
 

@@ -1,6 +1,7 @@
 #include "mount/background.h"
 
 #include "engine/base/diag.h"
+#include "mount/notify.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,9 +9,6 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#ifdef NRD_HAVE_SYSTEMD
-#    include <systemd/sd-daemon.h>
-#endif
 
 static int ready_fd = -1; /* the daemon's end of the pipe */
 
@@ -57,9 +55,7 @@ static void let_go_of_terminal(void)
 
 void nrd_background_ready(void)
 {
-#ifdef NRD_HAVE_SYSTEMD
-    sd_notify(0, "READY=1");
-#endif
+    nrd_notify("READY=1");
     if (ready_fd < 0)
         return;
     nrd_diag_use_syslog("naradfs");

@@ -9,7 +9,7 @@
 int nrd_background_fork(void) NRD_MUST_CHECK;
 
 /* The mount answers: lets the command return, lets go of the terminal, and sends diagnostics to syslog. Without
- * nrd_background_fork: only tells systemd. Called once. */
+ * nrd_background_fork: only tells the service manager. Called once. */
 void nrd_background_ready(void);
 
 #endif

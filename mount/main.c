@@ -6,7 +6,9 @@
 #include "engine/engine.h"
 #include "fs/fs.h"
 #include "mount/background.h"
+#include "mount/loop.h"
 #include "mount/mountpoint.h"
+#include "mount/notify.h"
 #include "mount/options.h"
 #include "mount/signals.h"
 
@@ -27,6 +29,7 @@ static const char usage[] =
     "\n"
     "  -f                   stay in the foreground, messages to standard error\n"
     "  -d                   the same, and show every request\n"
+    "  -s                   one thread for requests\n"
     "  -h, -V               this text; the version\n"
     "  -o OPTION[,OPTION]   allow_other         other users may use the mount\n"
     "                       ro                  read-only\n"
@@ -41,6 +44,7 @@ static const char usage[] =
     "                       cold_retention_walk_ms=N\n"
     "                                           the same for closed partitions (5 minutes); 0: never\n"
     "                       cache_bytes=N       memory for records read lately (64 MiB)\n"
+    "                       max_threads=N       threads for requests, made as they are needed (16)\n"
     "                       log_level=L         error, warning, notice, info or debug\n"
     "                       and those of libfuse and mount(8)\n"
     "\n"
@@ -117,6 +121,7 @@ static int start_session(Daemon *daemon, struct fuse_args *args)
 {
     NrdFsOptions fs_options = {
         .engine = daemon->engine,
+        .data_path = daemon->data,
         .uid = daemon->options.owner_uid,
         .gid = daemon->options.owner_gid,
         .umask = daemon->options.owner_umask,
@@ -134,13 +139,21 @@ static int start_session(Daemon *daemon, struct fuse_args *args)
     return EXIT_SUCCESS;
 }
 
+static void tell_alive(void)
+{
+    nrd_notify("WATCHDOG=1");
+}
+
 static int run_loop(Daemon *daemon)
 {
-    struct fuse_loop_config *config = fuse_loop_cfg_create();
-    fuse_loop_cfg_set_max_threads(config, daemon->options.max_threads > 0 ? daemon->options.max_threads : MAX_THREADS);
-    fuse_loop_cfg_set_clone_fd(config, (unsigned)daemon->options.clone_fd);
-    int rc = fuse_session_loop_mt(daemon->session, config);
-    fuse_loop_cfg_destroy(config);
+    NrdLoopOptions options = {
+        .session = daemon->session,
+        .max_threads = daemon->options.max_threads > 0 ? daemon->options.max_threads : MAX_THREADS,
+        .alive_ms = nrd_notify_watchdog_ms(),
+        .alive = tell_alive,
+    };
+    int rc = nrd_loop_run(&options);
+    nrd_notify("STOPPING=1");
     if (rc < 0)
         return fail(g_strdup_printf("the connection to the kernel failed: %s", g_strerror(-rc)));
     return EXIT_SUCCESS;

@@ -32,8 +32,8 @@ static const struct fuse_opt specs[] = {
     OPT("-d", debug, 1),
     OPT("debug", debug, 1),
     OPT("nonempty", nonempty, 1),
+    OPT("-s", max_threads, 1),
     OPT("max_threads=%u", max_threads, 0),
-    OPT("clone_fd", clone_fd, 1),
     OPT("uid=%s", uid, 0),
     OPT("gid=%s", gid, 0),
     OPT("umask=%s", umask, 0),
@@ -50,7 +50,8 @@ static const struct fuse_opt specs[] = {
     FUSE_OPT_KEY("defaults", KEY_IGNORED), /* of an fstab line */
     FUSE_OPT_KEY("nofail", KEY_IGNORED),
     FUSE_OPT_KEY("_netdev", KEY_IGNORED),
-    FUSE_OPT_KEY("max_idle_threads=", KEY_IGNORED), /* libfuse has given it up */
+    FUSE_OPT_KEY("max_idle_threads=", KEY_IGNORED), /* threads that are there stay */
+    FUSE_OPT_KEY("clone_fd", KEY_IGNORED),          /* one descriptor is as fast: see loop.c */
     FUSE_OPT_KEY("max_read=", KEY_REFUSED),
     FUSE_OPT_END,
 };

@@ -19,9 +19,8 @@ typedef struct NrdMountOptions {
     int debug; /* libfuse's own, on standard error */
     bool read_only;
     int nonempty;
-    unsigned max_threads; /* of libfuse's loop; 0: ours */
-    int clone_fd;
-    char *uid; /* texts until nrd_mount_options_check */
+    unsigned max_threads; /* of the loop; 0: as it thinks best */
+    char *uid;            /* texts until nrd_mount_options_check */
     char *gid;
     char *umask;
     char *codec;

@@ -1,8 +1,8 @@
 /* See signals.h.
  *
- * libfuse's loop looks whether the session has ended and then sleeps; a signal between the two would be lost. So the
- * handler sets an interval timer that interrupts the sleep again and again until the loop has returned. (A handler may
- * call fuse_session_exit: libfuse's own does; all it does is to set a flag.) */
+ * The main thread looks whether the session has ended and then sleeps (loop.c); a signal between the two would be lost.
+ * So the handler sets an interval timer that interrupts the sleep again and again until the loop has returned. (A handler
+ * may call fuse_session_exit: libfuse's own does; all it does is to set a flag.) */
 #define FUSE_USE_VERSION 312
 #include "mount/signals.h"
 

@@ -83,6 +83,7 @@ typedef enum NrdCounter {
     NRD_COUNTER_FANOUT_DROPPED,      /* narad_fanout_child_dropped_messages: they can never be copied */
     NRD_COUNTER_FANOUT_FAILED,       /* errors_total{component="fanout",kind="pass"} */
     NRD_COUNTER_FANOUT_CURSOR,       /* errors_total{component="fanout",kind="cursor"} */
+    NRD_COUNTER_SETTLED,             /* records settled by consumers */
     NRD_N_COUNTERS,
 } NrdCounter;
 

@@ -152,6 +152,7 @@ void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats)
         NrdSegment *active = nrd_segment_list_last(log->list);
         stats.size_bytes = sums->size_bytes + nrd_segment_size_bytes(active);
         stats.text_bytes = sums->text_start[log->list->n - 1] + nrd_log_visible_text_locked(log, active);
+        stats.oldest_first_ms = nrd_segment_first_ms(log->list->items[0]);
         stats.oldest_last_ms = nrd_segment_last_ms(log->list->items[0]);
         stats.oldest_bytes = nrd_segment_size_bytes(log->list->items[0]);
         stats.oldest_file_ms = nrd_segment_file_ms(log->list->items[0]);

@@ -36,13 +36,14 @@ typedef struct NrdLogStats {
     uint64_t hwm;           /* high watermark, exclusive */
     uint64_t next_offset;   /* what the next record gets */
     uint64_t n_segments;
-    uint64_t size_bytes;    /* of all segment files */
-    uint64_t text_bytes;    /* what `log` holds, [oldest, hwm) */
-    int64_t last_commit_ms; /* commit time of the newest record, 0 when none is known */
-    int64_t oldest_last_ms; /* time of the last write to the oldest segment, 0 when it holds no record */
-    uint64_t oldest_bytes;  /* size of the oldest segment */
-    int64_t oldest_file_ms; /* when its file was written last, by the machine's clock */
-    int poison_errno;       /* 0, or the positive errno of the sync that failed */
+    uint64_t size_bytes;     /* of all segment files */
+    uint64_t text_bytes;     /* what `log` holds, [oldest, hwm) */
+    int64_t last_commit_ms;  /* commit time of the newest record, 0 when none is known */
+    int64_t oldest_first_ms; /* commit time of the oldest record, about: of its frame; 0: not known without looking */
+    int64_t oldest_last_ms;  /* time of the last write to the oldest segment, 0 when it holds no record */
+    uint64_t oldest_bytes;   /* size of the oldest segment */
+    int64_t oldest_file_ms;  /* when its file was written last, by the machine's clock */
+    int poison_errno;        /* 0, or the positive errno of the sync that failed */
 } NrdLogStats;
 
 /* Opens and recovers. Sealed segments are only stat'ed. Blocks for at most one read of the active segment (see

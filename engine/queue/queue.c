@@ -224,8 +224,8 @@ void nrd_queue_take(NrdQueue *queue, uint64_t oldest, uint64_t hwm, int64_t now_
         *ret_lease = (NrdLease){ .offset = first, .nonce = nonce };
 }
 
-/* Whether this very lease is live: the whole nonce counts, and so does the time, whether or not expire has run. */
-static bool is_live(const NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms)
+/* The whole nonce counts, and so does the time, whether or not expire has run. */
+bool nrd_queue_leased(const NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms)
 {
     const NrdLeaseEntry *entry = nrd_lease_table_find(queue->leases, offset);
     return entry && entry->nonce == nonce && now_mono_ms < entry->expiry_ms;
@@ -233,7 +233,7 @@ static bool is_live(const NrdQueue *queue, uint64_t offset, uint64_t nonce, int6
 
 int nrd_queue_ack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms)
 {
-    if (!is_live(queue, offset, nonce, now_mono_ms))
+    if (!nrd_queue_leased(queue, offset, nonce, now_mono_ms))
         return -ESTALE;
     if (!has_room(queue, offset))
         return -EAGAIN;
@@ -248,7 +248,7 @@ static size_t ack_from_frontier(NrdQueue *queue, const NrdLease *leases, size_t 
 {
     uint64_t frontier = nrd_settled_frontier(queue->settled);
     size_t i = 0;
-    while (i < n && leases[i].offset == frontier + i && is_live(queue, leases[i].offset, leases[i].nonce, now_mono_ms))
+    while (i < n && leases[i].offset == frontier + i && nrd_queue_leased(queue, leases[i].offset, leases[i].nonce, now_mono_ms))
         i++;
     nrd_lease_table_remove_run(queue->leases, frontier, (uint32_t)i);
     if (i > 0)
@@ -278,7 +278,7 @@ static void give_back(NrdQueue *queue, uint64_t offset)
 
 int nrd_queue_nack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms)
 {
-    if (!is_live(queue, offset, nonce, now_mono_ms))
+    if (!nrd_queue_leased(queue, offset, nonce, now_mono_ms))
         return -ESTALE;
     give_back(queue, offset);
     return 0;
@@ -286,7 +286,7 @@ int nrd_queue_nack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now
 
 int nrd_queue_extend(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms)
 {
-    if (!is_live(queue, offset, nonce, now_mono_ms))
+    if (!nrd_queue_leased(queue, offset, nonce, now_mono_ms))
         return -ESTALE;
     nrd_lease_table_set_expiry(queue->leases, offset, expiry(queue, now_mono_ms));
     return 0;

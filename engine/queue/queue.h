@@ -80,6 +80,9 @@ size_t nrd_queue_ack_many(NrdQueue *queue, const NrdLease *leases, size_t n, int
 int nrd_queue_nack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms) NRD_MUST_CHECK;
 int nrd_queue_extend(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms) NRD_MUST_CHECK;
 
+/* Whether this very lease is live. */
+bool nrd_queue_leased(const NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms);
+
 /* The offset behind this live lease and all up to end (exclusive) can never be read: settles them without a reader.
  * When the set cannot hold them all, those that fit are settled and the rest will be met again; the lease itself is
  * given back if even it does not fit. Other leases on what is settled are dropped. Returns how many offsets were

@@ -4,6 +4,7 @@ import base64
 import errno
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import time
 
 import pytest
 from support import (PYTHON, SANITIZED, Background, Consumer, ack, configure, drain, fails, lines, number, payload_of,
-                     produce, shell, take, wait_for)
+                     produce, read_file, shell, take, wait_for)
 
 
 def frontier(part):
@@ -162,6 +163,43 @@ def test_max_in_flight_bounds_leases(m):
         consumer.write(b"ack 0\n")
         assert waiting.read() == b"c\n"
         assert waiting.none()
+
+
+def held_leases(m):
+    return int(re.search(rb"^narad_held_leases (\d+)$", read_file(m.mnt + "/metrics"), re.M).group(1))
+
+
+@pytest.mark.limit(120)
+def test_a_reader_who_never_settles_is_not_remembered_for_ever(m):
+    """Its leases lapse and others settle the records; what it was once given is let go, and it is told."""
+    part = m.make("t", visibility_timeout_ms=100, max_in_flight=10000)
+    careless = Consumer(part, flags=os.O_RDWR)
+    for _ in range(6):
+        produce(part, *range(3000))
+        for _ in range(3000):
+            careless.read(100)
+        wait_for(lambda: number(part, "in_flight") == 0, "the leases to lapse")
+        while drain(part):
+            pass
+    assert number(part, "lag") == 0
+    assert held_leases(m) <= 4096 + 3000
+    produce(part, "last")
+    assert careless.read() == b"last\n"
+    assert fails(careless.sync) == errno.ESTALE  # not all that it was given is settled by it
+    assert held_leases(m) == 0
+    careless.sync()
+    careless.close()
+
+
+def test_live_leases_are_remembered_however_many(m):
+    part = m.make("t", max_in_flight=20000)
+    produce(part, *range(10000))
+    with Consumer(part) as consumer:
+        for _ in range(10000):
+            consumer.read(100)
+        assert held_leases(m) == 10000
+        consumer.sync()
+        assert (held_leases(m), number(part, "frontier")) == (0, 10000)
 
 
 # -- the shell

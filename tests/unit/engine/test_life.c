@@ -402,6 +402,85 @@ static void test_damaged_marker_takes_the_topic_out(Fixture *f, gconstpointer da
     g_assert_nonnull(strstr(fault, "incarnation"));
 }
 
+/* An error of the disk that passes takes the topic out of service until its next use, and no longer. */
+static void test_disk_error_at_the_marker_passes(Fixture *f, gconstpointer data)
+{
+    NrdProducer *producer = NULL;
+    NrdTopicProducer *topic_producer = NULL;
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "partitions=2\n", 13), ==, 0);
+    NrdPartition *other = nrd_topic_partition(f->topic, 1);
+    produce(f->partition, "makes its segment");
+    atomic_store(&fail_open, EIO);
+    g_assert_cmpint(nrd_partition_pin(other), ==, -EIO);
+    g_assert_cmpint(nrd_topic_producer_open(f->topic, false, &topic_producer), ==, -EIO);
+    g_autofree char *fault = nrd_topic_fault(f->topic);
+    g_assert_nonnull(fault);
+    g_assert_false(nrd_topic_lost(f->topic));
+    produce(f->partition, "what is open goes on");
+    atomic_store(&fail_open, 0);
+    g_assert_cmpint(nrd_producer_open(other, false, &producer), ==, 0);
+    nrd_producer_close(producer, NULL, NULL);
+    g_assert_null(nrd_topic_fault(f->topic));
+    g_assert_cmpint(nrd_topic_producer_open(f->topic, false, &topic_producer), ==, 0);
+    nrd_topic_producer_close(topic_producer, NULL, NULL);
+}
+
+/* What was opened before it goes on when it has passed. */
+static void test_open_producer_after_a_disk_error(Fixture *f, gconstpointer data)
+{
+    NrdTopicProducer *producer = NULL;
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "partitions=2\n", 13), ==, 0);
+    g_assert_cmpint(nrd_topic_producer_open(f->topic, false, &producer), ==, 0);
+    atomic_store(&fail_open, EIO);
+    g_assert_cmpint(nrd_partition_pin(nrd_topic_partition(f->topic, 1)), ==, -EIO);
+    g_assert_cmpint(nrd_topic_producer_check(producer), ==, -EIO);
+    atomic_store(&fail_open, 0);
+    g_assert_cmpint(nrd_topic_producer_check(producer), ==, 0);
+    nrd_topic_producer_close(producer, NULL, NULL);
+}
+
+/* Too few descriptors say nothing about the topic. */
+static void test_shortage_is_no_fault(Fixture *f, gconstpointer data)
+{
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "partitions=2\n", 13), ==, 0);
+    NrdPartition *other = nrd_topic_partition(f->topic, 1);
+    const int errors[] = { EMFILE, ENFILE, ENOMEM };
+    for (size_t i = 0; i < G_N_ELEMENTS(errors); i++) {
+        atomic_store(&fail_open, errors[i]);
+        g_assert_cmpint(nrd_partition_pin(other), ==, -errors[i]);
+        g_assert_null(nrd_topic_fault(f->topic));
+    }
+    atomic_store(&fail_open, 0);
+    produce(other, "one");
+}
+
+/* A topic that was out of service from the start has its partitions when it is well again, also those that it got
+ * meanwhile; nobody has to start the daemon again. */
+static void test_mended_after_the_start(Fixture *f, gconstpointer data)
+{
+    g_autofree char *id = g_strdup(nrd_topic_incarnation(f->topic));
+    g_autofree char *why = NULL;
+    produce(f->partition, "one");
+    fixture_stop(f);
+    write_marker(f, "rubbish");
+    g_assert_cmpint(nrd_engine_open(&f->options, &f->engine, &why), ==, 0);
+    g_assert_cmpint(nrd_topic_find(f->engine, "t", &f->topic), ==, 0);
+    g_autofree char *fault = nrd_topic_fault(f->topic);
+    g_assert_nonnull(strstr(fault, id)); /* what to write into the marker */
+    g_assert_false(nrd_topic_lost(f->topic));
+    g_assert_cmpuint(nrd_topic_n_partitions(f->topic), ==, 1);
+    f->partition = nrd_topic_partition(f->topic, 0);
+    g_assert_cmpint(nrd_partition_pin(f->partition), ==, -EIO);
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "partitions=3\n", 13), ==, 0);
+    g_assert_cmpint(nrd_topic_remove(f->topic), ==, -EIO);
+    write_marker(f, id);
+    g_assert_cmpint(nrd_partition_pin(f->partition), ==, 0);
+    g_assert_null(nrd_topic_fault(f->topic));
+    assert_log(f->partition, "one\n");
+    g_assert_cmpuint(nrd_topic_n_partitions(f->topic), ==, 3);
+    produce(nrd_topic_partition(f->topic, 2), "two");
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -422,5 +501,14 @@ int main(int argc, char **argv)
     g_test_add("/life/quarantine-is-swept", Fixture, &walking, fixture_set_up, test_quarantine_is_swept,
                fixture_tear_down);
     ADD("damaged-marker-takes-the-topic-out", test_damaged_marker_takes_the_topic_out);
+    /* Without a loop that tries by itself. */
+    g_test_add("/life/disk-error-at-the-marker-passes", Fixture, NULL, fixture_set_up,
+               test_disk_error_at_the_marker_passes, fixture_tear_down);
+    g_test_add("/life/open-producer-after-a-disk-error", Fixture, NULL, fixture_set_up,
+               test_open_producer_after_a_disk_error, fixture_tear_down);
+    g_test_add("/life/shortage-is-no-fault", Fixture, NULL, fixture_set_up, test_shortage_is_no_fault,
+               fixture_tear_down);
+    g_test_add("/life/mended-after-the-start", Fixture, NULL, fixture_set_up, test_mended_after_the_start,
+               fixture_tear_down);
     return g_test_run();
 }

@@ -116,7 +116,12 @@ static void test_stale(void)
     g_assert_cmpint(nrd_queue_ack(queue, 1, a.nonce, 0), ==, -ESTALE);
     g_assert_cmpint(nrd_queue_nack(queue, UINT64_MAX, a.nonce, 0), ==, -ESTALE);
     g_assert_cmpint(nrd_queue_extend(queue, 0, 0, 0), ==, -ESTALE);
+    g_assert_true(nrd_queue_leased(queue, 0, a.nonce, 0));
+    g_assert_false(nrd_queue_leased(queue, 0, a.nonce ^ 1, 0));
+    g_assert_false(nrd_queue_leased(queue, 1, a.nonce, 0));
+    g_assert_false(nrd_queue_leased(queue, 0, a.nonce, INT64_MAX)); /* its time is over */
     g_assert_cmpint(ack(queue, a, 0), ==, 0);
+    g_assert_false(nrd_queue_leased(queue, 0, a.nonce, 0));
     g_assert_cmpint(ack(queue, a, 0), ==, -ESTALE); /* doubled */
     NrdLease b = take(queue, 1);
     g_assert_cmpint(nrd_queue_nack(queue, 1, b.nonce, 0), ==, 0);

@@ -1,0 +1,105 @@
+/* The engine at a glance: sums over what memory knows of topics and partitions, and what is not well. */
+#include "engine/engine_private.h"
+
+#include "engine/ingress/ingress.h"
+
+static void free_trouble(gpointer data)
+{
+    NrdTrouble *trouble = data;
+    g_free(trouble->topic);
+    g_free(trouble->reason);
+    g_free(trouble);
+}
+
+/* *entry's reason is taken over. */
+static void add_trouble(NrdSummary *summary, const NrdTopic *topic, NrdTrouble entry)
+{
+    if (summary->troubles->len >= NRD_MAX_TROUBLES) {
+        g_free(entry.reason);
+        return;
+    }
+    entry.topic = g_strdup(topic->name);
+    g_ptr_array_add(summary->troubles, g_memdup2(&entry, sizeof entry));
+}
+
+static void add_partition(NrdSummary *summary, NrdPartition *partition)
+{
+    NrdPartitionInfo info;
+    if (!nrd_partition_known(partition)) {
+        summary->n_unknown++;
+        return;
+    }
+    nrd_partition_info(partition, &info);
+    summary->n_open += info.open;
+    summary->n_poisoned += info.poisoned;
+    summary->n_faulty += info.fault;
+    summary->size_bytes += info.size_bytes;
+    summary->lag += info.lag;
+    summary->in_flight += info.in_flight;
+    if (info.poisoned || info.fault)
+        add_trouble(summary, partition->topic,
+                    (NrdTrouble){ .partition = partition->number,
+                                  .poisoned = info.poisoned,
+                                  .reason = g_steal_pointer(&info.reason) });
+    nrd_partition_info_clear(&info);
+}
+
+static void add_family(NrdSummary *summary, NrdTopic *topic)
+{
+    pthread_mutex_lock(&topic->lock);
+    uint32_t n_children = topic->record && topic->record->children ? topic->record->children->len : 0;
+    pthread_mutex_unlock(&topic->lock);
+    summary->n_children += n_children;
+    summary->n_parents += n_children > 0;
+}
+
+static void add_topic(NrdSummary *summary, NrdTopic *topic)
+{
+    char *fault = nrd_topic_fault(topic);
+    uint32_t n = nrd_topic_n_partitions(topic);
+    summary->n_topics_out += fault != NULL;
+    summary->n_partitions += n;
+    if (fault)
+        add_trouble(summary, topic,
+                    (NrdTrouble){ .partition = NRD_NO_PARTITION, .lost = nrd_topic_lost(topic), .reason = fault });
+    for (uint32_t i = 0; i < n; i++)
+        add_partition(summary, nrd_topic_partition(topic, i));
+    add_family(summary, topic);
+}
+
+static gint by_name(gconstpointer a, gconstpointer b)
+{
+    return strcmp((*(NrdTopic *const *)a)->name, (*(NrdTopic *const *)b)->name);
+}
+
+static void add_ingress(NrdSummary *summary, NrdEngine *engine)
+{
+    NrdIngressStats stats = { 0 };
+    summary->ingress = engine->ingress != NULL;
+    if (engine->ingress)
+        nrd_ingress_stats(engine->ingress, &stats);
+    summary->ingress_parts = stats.n_parts;
+    summary->ingress_stuck = stats.n_waiting;
+    summary->ingress_bytes = stats.wal_bytes;
+}
+
+void nrd_engine_summary(NrdEngine *engine, NrdSummary *ret_summary)
+{
+    NrdSummary summary = {
+        .troubles = g_ptr_array_new_with_free_func(free_trouble),
+        .n_produced = nrd_counter_get(NRD_COUNTER_RECORDS),
+        .n_settled = nrd_counter_get(NRD_COUNTER_SETTLED),
+    };
+    g_autoptr(GPtrArray) topics = nrd_engine_topics(engine);
+    g_ptr_array_sort(topics, by_name);
+    summary.n_topics = topics->len;
+    for (guint i = 0; i < topics->len; i++)
+        add_topic(&summary, topics->pdata[i]);
+    add_ingress(&summary, engine);
+    *ret_summary = summary;
+}
+
+void nrd_summary_clear(NrdSummary *summary)
+{
+    g_clear_pointer(&summary->troubles, g_ptr_array_unref);
+}

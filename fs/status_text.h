@@ -1,0 +1,20 @@
+/* How the pages of status show times, sizes and spans. Pure. */
+#ifndef NRD_FS_STATUS_TEXT_H
+#define NRD_FS_STATUS_TEXT_H
+
+#include <glib.h>
+#include <stdint.h>
+
+/* `2026-01-31T12:00:00Z`; 0: `never`. Unix milliseconds. */
+void nrd_append_time(GString *text, int64_t ms);
+
+/* `1.5 MiB` */
+void nrd_append_size(GString *text, uint64_t bytes);
+
+/* `5 s`, `3 min`, `7 h 12 min`, `4 days 7 h`; less than a second, and what is negative: `0 s`. */
+void nrd_append_span(GString *text, int64_t ms);
+
+/* `4.2 a second` and the like: n over a time, for people. */
+void nrd_append_rate(GString *text, uint64_t n, int64_t ms);
+
+#endif

@@ -1,0 +1,248 @@
+/* See loop.h.
+ *
+ * A thread waits for requests in read(2) on the session's descriptor, where the kernel wakes one thread a request. (Waiting
+ * in poll(2), with an event to stop by beside it, would wake all that are idle for each.) To end one there, the
+ * descriptor is made non-blocking first, and then the thread gets a signal that does nothing: it is in the read, which
+ * the signal ends, or it comes to the read later, which does not wait any more. Nothing is left to chance and one signal
+ * is enough. A thread that is processing is not disturbed, so that no system call of the engine is interrupted.
+ *
+ * A request may wait for the disk for long; another thread is made when the last idle one has taken a request. With all
+ * of them in the engine the kernel keeps what comes: none waits there for a request that is not taken yet (rmdir, which
+ * waits for closes, gives up after a moment), so one thread is enough to get on. */
+#define FUSE_USE_VERSION 312
+#include "mount/loop.h"
+
+#include "engine/base/diag.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse_lowlevel.h>
+#include <glib.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define KICK SIGUSR1
+#define NO_MEMORY_PAUSE_NS 20000000
+
+typedef struct Loop Loop;
+
+typedef struct Worker {
+    Loop *loop;
+    pthread_t thread;
+    atomic_bool receiving; /* it is in the read, or about to be, or has just come from it */
+} Worker;
+
+struct Loop {
+    struct fuse_session *session;
+    unsigned max_threads;
+    sem_t ended; /* the session has ended by itself */
+    atomic_bool ending;
+    atomic_uint n_idle;      /* workers that no request has been given to */
+    atomic_uint n_processed; /* requests; may wrap */
+    atomic_int error;        /* the first, negative; 0 */
+    pthread_mutex_t lock;
+    /* guarded by lock, which is held while a thread is made; read without it when no thread can be made any more */
+    GPtrArray *workers; /* of Worker* */
+    bool refused;       /* the system gave no further thread; told once */
+};
+
+static void on_kick(int number)
+{
+}
+
+/* ---- a worker ---- */
+
+static void *work(void *data);
+
+/* A worker that counts as idle from the start. Lock held. */
+static int add_worker_locked(Loop *loop)
+{
+    Worker *worker = g_new0(Worker, 1);
+    worker->loop = loop;
+    atomic_fetch_add(&loop->n_idle, 1);
+    int rc = pthread_create(&worker->thread, NULL, work, worker); /* a positive error */
+    if (rc != 0) {
+        atomic_fetch_sub(&loop->n_idle, 1);
+        g_free(worker);
+        return -rc;
+    }
+    g_ptr_array_add(loop->workers, worker);
+    return 0;
+}
+
+/* Nobody is left to take the next request. */
+static void grow(Loop *loop)
+{
+    int rc = 0;
+    pthread_mutex_lock(&loop->lock);
+    if (!atomic_load(&loop->ending) && atomic_load(&loop->n_idle) == 0 && loop->workers->len < loop->max_threads)
+        rc = add_worker_locked(loop);
+    bool tell = rc < 0 && !loop->refused;
+    loop->refused = rc < 0;
+    pthread_mutex_unlock(&loop->lock);
+    if (tell)
+        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "no further thread for requests could be made: %s; %s",
+                 g_strerror(-rc), "those that are there go on");
+}
+
+static void process(Loop *loop, const struct fuse_buf *request)
+{
+    if (atomic_fetch_sub(&loop->n_idle, 1) == 1)
+        grow(loop);
+    fuse_session_process_buf(loop->session, request);
+    atomic_fetch_add(&loop->n_processed, 1);
+    atomic_fetch_add(&loop->n_idle, 1);
+}
+
+static bool has_ended(Loop *loop)
+{
+    return atomic_load(&loop->ending) || fuse_session_exited(loop->session);
+}
+
+/* The unmount (0), or a failure: everybody ends. Of a connection that is cut, those that were just being given a request
+ * are told -ECONNABORTED, the others 0. */
+static void end(Loop *loop, int rc)
+{
+    int none = 0;
+    if (rc < 0 && rc != -ECONNABORTED)
+        atomic_compare_exchange_strong(&loop->error, &none, rc);
+    fuse_session_exit(loop->session);
+    sem_post(&loop->ended);
+}
+
+/* What a failed read of a request means: true, that one is to try again. */
+static bool passes(int rc)
+{
+    const struct timespec pause = { 0, NO_MEMORY_PAUSE_NS };
+    if (rc == -ENOMEM) /* for the buffer of a thread */
+        nanosleep(&pause, NULL);
+    return rc == -EINTR || rc == -EAGAIN || rc == -ENOENT || rc == -ENOMEM;
+}
+
+static int receive(Worker *worker, struct fuse_buf *request)
+{
+    atomic_store(&worker->receiving, true);
+    int rc = has_ended(worker->loop) ? -EINTR : fuse_session_receive_buf(worker->loop->session, request);
+    atomic_store(&worker->receiving, false);
+    return rc;
+}
+
+static void *work(void *data)
+{
+    Worker *worker = data;
+    struct fuse_buf request = { 0 }; /* libfuse allocates its memory at the first receive */
+    sigset_t kick;
+    sigemptyset(&kick);
+    sigaddset(&kick, KICK);
+    pthread_sigmask(SIG_UNBLOCK, &kick, NULL);
+    pthread_setname_np(pthread_self(), "naradfs-request"); /* for who looks with top or a debugger */
+    while (!has_ended(worker->loop)) {
+        int n = receive(worker, &request);
+        if (n > 0) {
+            process(worker->loop, &request);
+        } else if (!passes(n)) {
+            end(worker->loop, n);
+            break;
+        }
+    }
+    free(request.mem);
+    return NULL;
+}
+
+/* ---- the main thread ---- */
+
+static int set_nonblocking(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
+}
+
+/* Without O_NONBLOCK before it a signal could come just before the read. F_SETFL of a descriptor that is open does not
+ * fail. */
+static void end_workers(Loop *loop)
+{
+    pthread_mutex_lock(&loop->lock); /* who makes a thread has done so */
+    atomic_store(&loop->ending, true);
+    pthread_mutex_unlock(&loop->lock);
+    int rc = set_nonblocking(fuse_session_fd(loop->session));
+    g_assert(rc == 0);
+    for (guint i = 0; i < loop->workers->len; i++) {
+        Worker *worker = loop->workers->pdata[i];
+        if (atomic_load(&worker->receiving))
+            pthread_kill(worker->thread, KICK);
+    }
+    for (guint i = 0; i < loop->workers->len; i++)
+        pthread_join(((Worker *)loop->workers->pdata[i])->thread, NULL);
+}
+
+/* A deadlock looks like this, and a disk that hangs. */
+static bool is_stuck(Loop *loop, unsigned *last_processed)
+{
+    unsigned n = atomic_load(&loop->n_processed);
+    bool same = n == *last_processed;
+    *last_processed = n;
+    pthread_mutex_lock(&loop->lock);
+    bool full = loop->workers->len >= loop->max_threads || loop->refused;
+    pthread_mutex_unlock(&loop->lock);
+    return same && full && atomic_load(&loop->n_idle) == 0;
+}
+
+/* A signal interrupts the sleep, again and again (signals.c). */
+static void wait_for_end(Loop *loop, const NrdLoopOptions *options)
+{
+    unsigned last_processed = 0;
+    struct timespec next;
+    while (!fuse_session_exited(loop->session)) {
+        if (options->alive_ms == 0) {
+            sem_wait(&loop->ended);
+            continue;
+        }
+        if (!is_stuck(loop, &last_processed))
+            options->alive();
+        clock_gettime(CLOCK_MONOTONIC, &next);
+        next.tv_sec += options->alive_ms / 1000;
+        next.tv_nsec += options->alive_ms % 1000 * 1000000;
+        next.tv_sec += next.tv_nsec / 1000000000;
+        next.tv_nsec %= 1000000000;
+        sem_clockwait(&loop->ended, CLOCK_MONOTONIC, &next);
+    }
+}
+
+static void init(Loop *loop, struct fuse_session *session, unsigned max_threads)
+{
+    struct sigaction action = { .sa_handler = on_kick }; /* no SA_RESTART: it ends the read */
+    sigaction(KICK, &action, NULL);
+    loop->session = session;
+    loop->max_threads = CLAMP(max_threads, 1, NRD_LOOP_MAX_THREADS);
+    loop->workers = g_ptr_array_new_with_free_func(g_free);
+    sem_init(&loop->ended, 0, 0);
+    pthread_mutex_init(&loop->lock, NULL);
+}
+
+static void clear(Loop *loop)
+{
+    g_ptr_array_unref(loop->workers);
+    sem_destroy(&loop->ended);
+    pthread_mutex_destroy(&loop->lock);
+}
+
+int nrd_loop_run(const NrdLoopOptions *options)
+{
+    Loop loop = { 0 };
+    init(&loop, options->session, options->max_threads);
+    pthread_mutex_lock(&loop.lock);
+    int rc = add_worker_locked(&loop);
+    pthread_mutex_unlock(&loop.lock);
+    if (rc == 0) {
+        wait_for_end(&loop, options);
+        end_workers(&loop);
+        rc = atomic_load(&loop.error);
+    }
+    clear(&loop);
+    return rc;
+}

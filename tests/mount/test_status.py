@@ -1,0 +1,259 @@
+"""The pages that a person reads: `status` at the root, of a topic and of a partition, and HELP."""
+
+import errno
+import os
+import re
+import subprocess
+
+import pytest
+from support import (Consumer, configure, drain, fails, log, produce, read_file, take, wait_for, write_file, xattr)
+from test_faults import Inject, active_segment, need_strace
+
+LINKS_TO = ("start", "end")
+
+
+def page(path):
+    """A page's text, and its `label   value` lines by label."""
+    text = read_file(path).decode()
+    return text, dict(re.findall(r"^([a-z][a-z-]*(?: [a-z]+)?)  +(.*)$", text, re.M))
+
+
+def root(m):
+    return page(m.mnt + "/status")
+
+
+def metric(m, name):
+    return int(re.search(rf"^{name} (\d+)$", read_file(m.mnt + "/metrics").decode(), re.M).group(1))
+
+
+def with_marker(m, topic, text):
+    path = f"{m.data}/topics/{topic}/incarnation"
+    before = read_file(path)
+    with open(path, "wb") as file:
+        file.write(text)
+    return before
+
+
+# -- the root
+
+
+def test_root_when_all_is_well(m):
+    m.make("a", partitions=3)
+    m.make("b")
+    produce(m.part("a", 1), *range(10))
+    assert len(take(m.part("a", 1), 4)) == 4
+    produce(m.part("b"), "x", "y")
+    assert drain(m.part("b")) == b"x\ny\n"
+    text, line = root(m)
+    version = subprocess.run([m.binary, "-V"], check=True, stdout=subprocess.PIPE).stdout.decode().split()[1]
+    assert line["naradfs"].startswith(version + ", up ") and line["naradfs"].endswith("mounted read-write")
+    assert line["data"] == m.data
+    disk = os.statvfs(m.data)
+    assert re.fullmatch(r"[\d.]+ \w+ free of [\d.]+ \w+ \(\d+%\)", line["disk"])
+    assert abs(int(re.search(r"\((\d+)%", line["disk"]).group(1)) - 100 * disk.f_bavail / disk.f_blocks) < 5
+    assert line["state"] == "ok"
+    assert line["topics"] == "2"
+    assert line["partitions"].startswith("4: 2 open, ")
+    assert line["backlog"].startswith("10 records ")
+    assert line["in flight"].startswith("4 records ")
+    assert line["ingress"].startswith("0 parts waiting, WAL ")
+    assert line["produced"].startswith("12 records since the start, ")
+    assert line["settled"].startswith("2 records since the start, ")
+    assert os.stat(m.mnt + "/status").st_mode & 0o777 == 0o444
+    assert len(text) < 1500
+
+
+def test_root_of_a_read_only_mount(m):
+    produce(m.make("t"), "x")
+    m.stop()
+    m.options = "ro"
+    m.start()
+    text, line = root(m)
+    assert line["naradfs"].endswith("mounted read-only")
+    assert line["state"] == "ok" and "ingress" not in line
+    assert fails(os.open, m.mnt + "/status", os.O_WRONLY) in (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def test_looking_opens_and_reads_nothing(m):
+    m.make("t", partitions=20)
+    produce(m.part("t", 3), "x")
+    m.restart()
+    for _ in range(3):
+        _, line = root(m)
+        assert line["partitions"].startswith("20: 0 open, 0 closed, 20 not used since the start")
+        assert line["backlog"].startswith("0 records")
+    assert metric(m, "narad_partitions_open") == 0
+    assert log(m.part("t", 3)) == b"x\n"
+    assert root(m)[1]["backlog"].startswith("1 record ")
+
+
+def test_a_topic_whose_folder_is_not_its_own(m):
+    m.make("good")
+    part = m.make("bad")
+    produce(part, "x")
+    m.stop()
+    mine = with_marker(m, "bad", b"rubbish")
+    m.start()
+    text, line = root(m)
+    assert line["state"] == "1 topic out of service"
+    assert re.search(r"^bad  out of service: .*topics/bad/incarnation.*\n    .*next use", text, re.M), text
+    assert "good" not in text
+    assert fails(lambda: log(part)) == errno.EIO
+    text, line = page(m.topic("bad") + "/status")
+    assert "out of service" in line["state"] and "next use" in line["to do"]
+    with_marker(m, "bad", mine)
+    assert log(part) == b"x\n"
+    assert root(m)[1]["state"] == "ok"
+    assert page(m.topic("bad") + "/status")[1]["state"] == "ok"
+    assert m.stderr().count("the topic is out of service") == 1
+    assert m.stderr().count("the topic is in service again") == 1
+
+
+def test_a_topic_whose_record_is_damaged(m):
+    m.make("bad")
+    m.stop()
+    with open(m.data + "/meta/bad.topic", "ab") as file:
+        file.write(b"more\n")
+    m.start()
+    text, line = root(m)
+    assert line["state"] == "1 topic out of service"
+    assert re.search(r"^bad  out of service: .+\n    put meta/bad.topic .* right, then start the daemon again$", text, re.M)
+    assert "meta/bad.topic" in page(m.topic("bad") + "/status")[1]["to do"]
+
+
+def test_a_poisoned_partition(m):
+    need_strace()
+    part = m.make("t", linger_ms=60000)
+    produce(part, "a")
+    fault = Inject(m, active_segment(m, "t"), "fdatasync,fsync", "error=EIO")
+    try:
+        assert fails(produce, part, "b") == errno.EIO
+    finally:
+        fault.stop()
+    text, line = root(m)
+    assert line["state"] == "1 partition poisoned"
+    assert "(1 poisoned)" in line["partitions"]
+    assert f"t/p00000  poisoned: {xattr(part, 'poison_reason')}\n" in text
+    hint = re.search(r"echo reopen > (\S+)", text).group(1)
+    assert "echo reopen > ctl" in page(part + "/status")[1]["to do"]
+    assert f"p00000  {xattr(part, 'poison_reason')}: when the disk is well, echo reopen > p00000/ctl\n" in \
+        page(m.topic("t") + "/status")[0]
+    write_file(f"{m.mnt}/{hint}", b"reopen\n")
+    assert root(m)[1]["state"] == "ok"
+    assert "to do" not in page(part + "/status")[1]
+
+
+def test_a_partition_that_cannot_be_opened(m):
+    part = m.make("t")
+    m.make("u")
+    produce(part, "a")
+    m.stop()
+    segment = f"{m.data_part('t')}/{0:020d}.log"
+    os.rename(segment, m.base + "/aside")
+    os.mkdir(segment)
+    m.start()
+    assert fails(lambda: log(part)) == errno.EIO
+    text, line = root(m)
+    assert line["state"] == "1 partition out of service"
+    assert "1 out of service" in line["partitions"]
+    assert re.search(r"^t/p00000  out of service: .+\n    .*echo reopen > topics/t/p00000/ctl$", text, re.M)
+    os.rmdir(segment)
+    os.rename(m.base + "/aside", segment)
+    assert log(part) == b"a\n"
+    assert root(m)[1]["state"] == "ok"
+
+
+@pytest.mark.limit(120)
+def test_long_lists_have_an_end(m):
+    for number in range(60):
+        os.mkdir(m.topic(f"t{number:02d}"))
+    m.stop()
+    for number in range(60):
+        with_marker(m, f"t{number:02d}", b"rubbish")
+    m.start()
+    text, line = root(m)
+    assert line["state"] == "60 topics out of service"
+    assert text.count("  out of service: ") == 50 and text.endswith("\n... and 10 more\n")
+    assert os.stat(m.mnt + "/status").st_size == len(text)
+
+
+# -- a topic
+
+
+def test_table_of_a_topic(m):
+    m.make("t", partitions=3)
+    produce(m.part("t", 0), "a", "b")
+    produce(m.part("t", 2), "c")
+    assert len(take(m.part("t", 0), 1)) == 1
+    text, line = page(m.topic("t") + "/status")
+    assert line["state"] == "ok" and line["partitions"] == "3"
+    rows = [row.split() for row in text.partition("\npartition ")[2].splitlines()[1:]]
+    assert [row[:7] for row in rows[:3]] == [["p00000", "0", "2", "0", "2", "1", "ok"],
+                                            ["p00001", "0", "0", "0", "0", "0", "ok"],
+                                            ["p00002", "0", "1", "0", "1", "0", "ok"]]
+    assert rows[3][:3] == ["all", "3", "1"] and len(rows) == 4
+    header = re.search(r"^partition .*$", text, re.M).group(0)
+    for row in text.splitlines()[-4:]:  # the columns stand below their names
+        assert row[:header.index("lag") + 3].split()[-1] in ("0", "1", "2", "3") and row[header.index("lag") + 3] == " "
+
+
+# -- a partition
+
+
+def test_age_of_the_oldest_record(m):
+    part = m.make("t")
+    assert page(part + "/status")[1]["oldest from"] == "no record is kept"
+    produce(part, "x")
+    stamp = int(os.getxattr(part + "/records/0", "user.narad.timestamp"))
+    _, line = page(part + "/status")
+    date = subprocess.run(["date", "-u", "-d", f"@{stamp // 1000}", "+%Y-%m-%dT%H:%M:%SZ"], check=True,
+                          stdout=subprocess.PIPE).stdout.decode().strip()
+    assert re.fullmatch(date + r", \d+ s ago", line["oldest from"])
+    assert re.fullmatch(date + r", \d+ s ago", line["last commit"])
+    m.restart()
+    hint = page(part + "/status")[1]["oldest from"]  # nothing was opened: it says how to ask
+    assert hint == "getfattr -n user.narad.timestamp records/0"
+    assert int(os.getxattr(part + "/records/0", "user.narad.timestamp")) == stamp
+
+
+# -- HELP
+
+
+def names_of_the_tree(m):
+    part = m.make("t")
+    produce(part, "x")
+    yield from os.listdir(m.mnt)
+    yield from os.listdir(m.topic("t"))
+    yield from os.listdir(part)
+    for name in LINKS_TO:
+        assert name in os.listdir(part + "/from")
+        yield "from/" + name
+
+
+def test_help_names_every_file(m):
+    text = read_file(m.mnt + "/HELP").decode()
+    for name in names_of_the_tree(m):
+        assert re.search(rf"(^|[\s,;]){re.escape(name)}([\s,;./]|$)", text, re.M), f"{name} is not in HELP"
+    assert all(len(line) <= 120 for line in text.splitlines()) and text.count("\n") < 60
+
+
+def test_help_is_true(m):
+    """Its examples, and the verbs that it names."""
+    text = read_file(m.mnt + "/HELP").decode()
+    examples = re.findall(r"^  ((?:mkdir|echo|cat) .*)$", text, re.M)
+    assert len(examples) == 4
+    done = subprocess.run(["bash", "-e", "-c", "\n".join(examples)], cwd=m.mnt, check=True, stdout=subprocess.PIPE,
+                          timeout=30)
+    assert done.stdout == b"first order\n" * 2
+    part = m.part("orders")
+    verbs = re.search(r"^ +ctl +read it for its verbs: (.*)$", text, re.M).group(1).split(", ")
+    listed = read_file(part + "/ctl").decode()
+    assert verbs == [line.split()[0] for line in listed.splitlines()], listed
+    produce(part, "one", "two")
+    with Consumer(part) as consumer:  # lines on consume, as HELP says
+        assert consumer.read() == b"one\n"
+        assert consumer.write(b"ack 1\n") == 6
+    configure(m.topic("orders"), visibility_timeout_ms=100)
+    receipt = take(part, 1)[0]["handle"]
+    assert re.fullmatch(r"\d+:\d+:\d+", receipt)
+    wait_for(lambda: take(part, 1), "the lease to lapse")
