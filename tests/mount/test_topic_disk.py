@@ -146,7 +146,7 @@ def record_of(name, n, size):
 
 
 def write_until_refused(path, name, size, acked, batch=1):
-    """Commits batches of records until the disk has no room. The open file, and a record that was refused."""
+    """Commits batches of records until the disk has no room, with which the open file is left."""
     fd = os.open(path, os.O_WRONLY)
     for first in range(0, 1000000, batch):
         records = [record_of(name, n, size) for n in range(first, first + batch)]
@@ -156,7 +156,7 @@ def write_until_refused(path, name, size, acked, batch=1):
             os.fsync(fd)
         except OSError as error:
             assert error.errno in (errno.ENOSPC, errno.EDQUOT), error
-            return fd, names[0]
+            return fd
         acked.extend(names)
     raise AssertionError("the disk never got full")
 
@@ -165,7 +165,7 @@ def many_until_refused(path, size, acked, batch):
     """The same by several at once, with much on its way."""
     fds = []
     threads = [threading.Thread(target=lambda n=n: fds.append(
-        write_until_refused(path, b"m%d" % n, size, acked, batch)[0])) for n in range(6)]
+        write_until_refused(path, b"m%d" % n, size, acked, batch))) for n in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -199,16 +199,18 @@ def test_a_full_disk_takes_what_was_acknowledged(disks, mounts, size, batch):
     acked = []
     many_until_refused(m.topic("t") + "/produce", size, acked, batch)
     wait_for(lambda: set(acked) <= seen(m, "t"), "all that was acknowledged")
-    fd, left = write_until_refused(m.topic("t") + "/produce", b"w", size, acked)
+    fd = write_until_refused(m.topic("t") + "/produce", b"w", size, acked)
     assert len(acked) * size > 3 * MIB  # it is not refused long before
     wait_for(lambda: set(acked) <= seen(m, "t"), "all that was acknowledged")
     wait_for(lambda: pending(m) == 0, "the ingress to be empty")
     for number in range(PARTS):
         write_file(m.part("t", number) + "/ctl", b"roll")
         write_file(m.part("t", number) + "/ctl", b"trim %d" % number_of(m, number))
-    wait_for(lambda: succeeds(os.fsync, fd), "the commit of what was refused")
+    wait_for(lambda: succeeds(os.fsync, fd), "the commit of what was refused")  # it may have been sent before the trim
+    write_all(fd, b"last\n")
+    os.fsync(fd)
     os.close(fd)
-    wait_for(lambda: left in seen(m, "t"), "the record that was refused")
+    wait_for(lambda: b"last" in seen(m, "t"), "a record after the trim")
 
 
 def number_of(mount, number):
@@ -247,7 +249,7 @@ def test_room_that_somebody_else_took(disks, mounts):
         done = threading.Event()
         filler = threading.Thread(target=fill_slowly, args=(disk.folder + "/filler", done))
         filler.start()
-        fds = [write_until_refused(m.topic("t") + "/produce", b"%d.%d" % (turn, n), 3000, acked)[0] for n in range(2)]
+        fds = [write_until_refused(m.topic("t") + "/produce", b"%d.%d" % (turn, n), 3000, acked) for n in range(2)]
         time.sleep(0.2)
         if turn == 1:
             m.crash()

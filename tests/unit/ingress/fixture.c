@@ -160,6 +160,11 @@ static int faulty_fstatvfs(int fd, struct statvfs *ret_st)
     return rc;
 }
 
+static int faulty_punch(int fd, int64_t pos, int64_t size_bytes)
+{
+    return fires(FAULT_PUNCH) ? error_of() : nrd_io_real.punch(fd, pos, size_bytes);
+}
+
 static int faulty_fsync(int fd)
 {
     return fires(FAULT_FSYNC) ? error_of() : note_sync(fd, nrd_io_real.fsync(fd));
@@ -215,6 +220,7 @@ void fixture_set_up(Fixture *f)
     faulty.pwritev = faulty_pwritev;
     faulty.fdatasync = faulty_fdatasync;
     faulty.fsync = faulty_fsync;
+    faulty.punch = faulty_punch;
     faulty.fstatvfs = faulty_fstatvfs;
     faulty.ftruncate = faulty_ftruncate;
     faulty.unlink = faulty_unlink;

@@ -31,6 +31,7 @@ typedef enum FaultCall {
     FAULT_FTRUNCATE,
     FAULT_UNLINK,
     FAULT_RENAME,
+    FAULT_PUNCH,
     FAULT_LIE, /* an fdatasync that returns success and throws away what it should have written */
     FAULT_N
 } FaultCall;

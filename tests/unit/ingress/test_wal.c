@@ -605,6 +605,36 @@ static void test_room_is_given_back(void)
     fixture_tear_down(&f);
 }
 
+/* A failure is tried again; a file system without holes is not asked for the same twice. Nothing else depends on it. */
+static void test_room_cannot_be_given_back(void)
+{
+    static const int errors[] = { -EIO, -ENOSPC, -EOPNOTSUPP };
+    for (size_t i = 0; i < G_N_ELEMENTS(errors); i++) {
+        Fixture f;
+        Found found;
+        NrdWal *wal = NULL;
+        NrdWalOptions options = { .segment_bytes = 1 << 20, .min_sequence = 1 };
+        fixture_set_up(&f);
+        wal = open_wal(&f, 1 << 20, &found);
+        assert_found(&found, "");
+        put_filled(wal, 'a');
+        put_filled(wal, 'k');
+        nrd_wal_close(wal, 0);
+        options.root_fd = f.root_fd;
+        found.text = g_string_new(NULL);
+        g_assert_cmpint(nrd_wal_open(&options, keep_some, &found, &wal), ==, 0);
+        g_string_free(found.text, TRUE);
+        fault_set(FAULT_PUNCH, 1, errors[i], false);
+        g_assert_false(nrd_wal_make_room(wal));
+        g_assert_cmpint(atomic_load(&fault_fired), ==, 1);
+        fault_clear();
+        g_assert_true(nrd_wal_make_room(wal) == (errors[i] != -EOPNOTSUPP));
+        g_assert_cmpint(put(wal, "more"), ==, 0);
+        nrd_wal_close(wal, 0);
+        fixture_tear_down(&f);
+    }
+}
+
 static void test_ranges_done_in_any_order(void)
 {
     static const guint orders[][5] = { { 0, 1, 2, 3, 4 }, { 4, 3, 2, 1, 0 }, { 2, 0, 4, 1, 3 }, { 0, 2, 4, 3, 1 } };
@@ -715,6 +745,7 @@ int main(int argc, char **argv)
     g_test_add_func("/ingress/wal/proof-keeps-failing", test_proof_keeps_failing);
     g_test_add_func("/ingress/wal/proof-of-a-long-entry", test_proof_of_a_long_entry);
     g_test_add_func("/ingress/wal/room-is-given-back", test_room_is_given_back);
+    g_test_add_func("/ingress/wal/room-cannot-be-given-back", test_room_cannot_be_given_back);
     g_test_add_func("/ingress/wal/ranges-done-in-any-order", test_ranges_done_in_any_order);
     g_test_add_func("/ingress/wal/new-segment-fails", test_new_segment_fails);
     g_test_add_func("/ingress/wal/random-faults-and-crashes", test_random_faults_and_crashes);
