@@ -87,6 +87,7 @@ static void *write_for_ever(void *data)
         nrd_producer_sync(producer, NRD_SYNC_OWN, ignore, NULL);
         if (i == 0)
             g_assert_cmpint(write(w->pipe_fd, "x", 1), ==, 1);
+        g_usleep(1000); /* enough to have something under way at any moment */
     }
     return NULL;
 }
@@ -114,13 +115,13 @@ static void run_and_kill(const char *path, int round)
     g_assert_cmpint(pid, >=, 0);
     if (pid == 0)
         produce_until_killed(path, round, fds[1]);
+    close(fds[1]);
     for (int i = 0; i < N_WRITERS; i++)
         g_assert_cmpint(read(fds[0], &byte, 1), ==, 1);
     g_usleep((gulong)g_random_int_range(5000, 150000));
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     close(fds[0]);
-    close(fds[1]);
 }
 
 /* ---- what is left ---- */
