@@ -354,7 +354,7 @@ bool nrd_partition_seems_well(NrdPartition *partition);
 /* The next partition after `number` that seems well. Memory only. */
 bool nrd_topic_well_sibling(NrdTopic *topic, uint32_t number, uint32_t *ret_number);
 
-/* ---- family.c: who is whose child ---- */
+/* ---- family.c, family_open.c: who is whose child ---- */
 
 /* Brings the records of parents and children in line with each other and starts what they name as links; every topic is
  * loaded, the fan-out is open, nobody uses a topic yet. Nothing is written read-only. Blocks. */

@@ -3,7 +3,7 @@
  * Two records tell: the parent's lists its children by name and incarnation and is the authority, the child's names its
  * parent. Attaching writes the child's first and the parent's last, detaching and deleting go the other way round, so
  * that whatever a crash or a full disk leaves is one of two things: a child that names a parent which does not list it,
- * or an entry for an incarnation that is gone. Neither is a link. nrd_family_open puts both right.
+ * or an entry for an incarnation that is gone. Neither is a link. The next start puts both right (family_open.c).
  *
  * In memory the two agree at all times: where the disk refuses to follow, memory goes ahead, and the next change of that
  * record, or the next start, writes it. So `record->parent` of a topic says whether it is a child. There is one
@@ -13,7 +13,7 @@
  * Threads: changes under engine admin, each record under its topic's guard, one guard at a time. A child's delay stays
  * as it is from when its record names a parent, and the parent's retention is checked against it under the parent's
  * guard: so neither can slip past the other. */
-#include "engine/engine_private.h"
+#include "engine/family_private.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/random.h"
@@ -63,8 +63,7 @@ int nrd_family_refuse_producer(NrdTopic *topic, int64_t partition)
     return -EPERM;
 }
 
-/* The entry of that name, copied; NULL: none, or the record is damaged. */
-static NrdChildRecord *find_link(NrdTopic *parent, const char *child)
+NrdChildRecord *nrd_family_link(NrdTopic *parent, const char *child)
 {
     pthread_mutex_lock(&parent->lock);
     const NrdChildRecord *link = parent->record ? nrd_topic_record_child(parent->record, child) : NULL;
@@ -73,15 +72,15 @@ static NrdChildRecord *find_link(NrdTopic *parent, const char *child)
     return copy;
 }
 
-static bool lists(NrdTopic *parent, const NrdTopic *child)
+bool nrd_family_lists(NrdTopic *parent, const NrdTopic *child)
 {
-    NrdChildRecord *link = find_link(parent, child->name);
+    NrdChildRecord *link = nrd_family_link(parent, child->name);
     bool listed = link && strcmp(link->id, child->id) == 0;
     nrd_child_record_free(link);
     return listed;
 }
 
-static guint count_children(NrdTopic *topic)
+guint nrd_family_count(NrdTopic *topic)
 {
     pthread_mutex_lock(&topic->lock);
     guint n = topic->record ? topic->record->children->len : 0;
@@ -89,7 +88,7 @@ static guint count_children(NrdTopic *topic)
     return n;
 }
 
-static bool has_record(NrdTopic *topic)
+bool nrd_family_has_record(NrdTopic *topic)
 {
     pthread_mutex_lock(&topic->lock);
     bool there = topic->record != NULL;
@@ -97,7 +96,7 @@ static bool has_record(NrdTopic *topic)
     return there;
 }
 
-static bool get_config(NrdTopic *topic, NrdTopicConfig *ret_config)
+bool nrd_family_config(NrdTopic *topic, NrdTopicConfig *ret_config)
 {
     pthread_mutex_lock(&topic->lock);
     bool there = topic->record != NULL;
@@ -145,8 +144,7 @@ static int copy_record(NrdTopic *topic, NrdTopicRecord **ret_record)
     return 0;
 }
 
-/* parent NULL: none. */
-static int set_parent(NrdTopic *child, const char *parent, bool anyway)
+int nrd_family_set_parent(NrdTopic *child, const char *parent, bool anyway)
 {
     NrdTopicRecord *next = NULL;
     pthread_mutex_lock(&child->guard);
@@ -160,8 +158,7 @@ static int set_parent(NrdTopic *child, const char *parent, bool anyway)
     return rc;
 }
 
-/* -ENOENT: the parent lists no such child. */
-static int unlist(NrdTopic *parent, const char *child, bool anyway)
+int nrd_family_unlist(NrdTopic *parent, const char *child, bool anyway)
 {
     NrdTopicRecord *next = NULL;
     pthread_mutex_lock(&parent->guard);
@@ -176,10 +173,9 @@ static int unlist(NrdTopic *parent, const char *child, bool anyway)
     return rc;
 }
 
-/* The child has no parent any more: what its record says follows. A damaged record is put right by a later start. */
-static void orphan(NrdTopic *child)
+void nrd_family_orphan(NrdTopic *child)
 {
-    int rc = has_record(child) ? set_parent(child, NULL, true) : 0;
+    int rc = nrd_family_has_record(child) ? nrd_family_set_parent(child, NULL, true) : 0;
     if (rc < 0 && rc != -EIDRM)
         nrd_diag(NRD_LEVEL_ERROR, place_of(child), "its record still names a parent: %s; the next start puts it right",
                  g_strerror(-rc));
@@ -222,13 +218,13 @@ static int check_kin(NrdTopic *parent, NrdTopic *child)
         return refuse(parent, child->name, -EINVAL, "it would be its own child");
     if (grandparent)
         return refuse(parent, child->name, -EINVAL, "the parent is a child itself, and fan-out makes no chains");
-    if (count_children(child) > 0)
+    if (nrd_family_count(child) > 0)
         return refuse(parent, child->name, -EINVAL, "it has children itself, and fan-out makes no chains");
-    if (!get_config(parent, &of_parent) || !get_config(child, &of_child))
+    if (!nrd_family_config(parent, &of_parent) || !nrd_family_config(child, &of_child))
         return refuse(parent, child->name, -EIO, "a record is damaged");
     if (!retention_suffices(of_parent.retention_ms, of_child.fanout_delay_ms))
         return refuse_retention(parent, child->name, of_child.fanout_delay_ms);
-    if (count_children(parent) >= NRD_MAX_CHILDREN)
+    if (nrd_family_count(parent) >= NRD_MAX_CHILDREN)
         return refuse(parent, child->name, -EMLINK, "a topic has 108 children at most");
     return 0;
 }
@@ -236,7 +232,7 @@ static int check_kin(NrdTopic *parent, NrdTopic *child)
 /* Everything that can be told before something changes. */
 static int check_attach(NrdTopic *parent, NrdTopic *child)
 {
-    NrdChildRecord *link = find_link(parent, child->name);
+    NrdChildRecord *link = nrd_family_link(parent, child->name);
     bool attached = link != NULL;
     nrd_child_record_free(link);
     if (attached)
@@ -281,12 +277,12 @@ static int link_up(NrdTopic *parent, NrdTopic *child)
     NrdTopicConfig config;
     NrdChildRecord link = { child->name, "", nrd_random_u64(), nrd_clock_wall_ms() };
     g_strlcpy(link.id, child->id, sizeof link.id);
-    int rc = set_parent(child, parent->name, false);
+    int rc = nrd_family_set_parent(child, parent->name, false);
     if (rc < 0)
         return rc;
-    rc = get_config(child, &config) ? list(parent, &link, config.fanout_delay_ms) : -EIO;
+    rc = nrd_family_config(child, &config) ? list(parent, &link, config.fanout_delay_ms) : -EIO;
     if (rc < 0) {
-        orphan(child);
+        nrd_family_orphan(child);
         return rc;
     }
     nrd_fan_start(parent, child, &link, config.fanout_delay_ms);
@@ -323,7 +319,7 @@ static void part(NrdTopic *parent, const NrdChildRecord *link)
     nrd_fan_stop(parent, link->name);
     if (nrd_topic_find(parent->engine, link->name, &child) == 0 &&
         (child->id[0] == '\0' || strcmp(child->id, link->id) == 0))
-        orphan(child);
+        nrd_family_orphan(child);
     nrd_topic_unref(child);
 }
 
@@ -331,12 +327,12 @@ static int detach_admin_held(NrdTopic *parent, const char *name)
 {
     if (nrd_topic_deleted(parent))
         return -EIDRM;
-    if (!has_record(parent))
+    if (!nrd_family_has_record(parent))
         return -EIO;
-    NrdChildRecord *link = find_link(parent, name);
+    NrdChildRecord *link = nrd_family_link(parent, name);
     if (!link)
         return -ENOENT;
-    int rc = unlist(parent, name, false);
+    int rc = nrd_family_unlist(parent, name, false);
     if (rc == 0) {
         part(parent, link);
         nrd_diag(NRD_LEVEL_NOTICE, place_of(parent), "%s is detached", name);
@@ -364,9 +360,9 @@ static void leave_parent(NrdTopic *child)
     NrdTopic *parent = NULL;
     if (!name || nrd_topic_find(child->engine, name, &parent) < 0)
         return;
-    if (lists(parent, child)) {
+    if (nrd_family_lists(parent, child)) {
         nrd_fan_stop(parent, child->name);
-        int rc = unlist(parent, child->name, true);
+        int rc = nrd_family_unlist(parent, child->name, true);
         if (rc < 0)
             nrd_diag(NRD_LEVEL_ERROR, place_of(parent),
                      "its record still lists the deleted child %s: %s; the next start "
@@ -381,7 +377,7 @@ void nrd_family_leave(NrdTopic *topic)
     leave_parent(topic);
     g_autoptr(GPtrArray) names = nrd_topic_children(topic);
     for (guint i = 0; i < names->len; i++) {
-        NrdChildRecord *link = find_link(topic, names->pdata[i]);
+        NrdChildRecord *link = nrd_family_link(topic, names->pdata[i]);
         part(topic, link);
         nrd_child_record_free(link);
     }
@@ -400,7 +396,7 @@ static int check_retention(NrdTopic *parent, const char *name, int64_t old_ms, i
 {
     NrdTopic *child = NULL;
     NrdTopicConfig config;
-    bool known = nrd_topic_find(parent->engine, name, &child) == 0 && get_config(child, &config);
+    bool known = nrd_topic_find(parent->engine, name, &child) == 0 && nrd_family_config(child, &config);
     nrd_topic_unref(child);
     g_autofree char *why = NULL;
     if (known && !retention_suffices(next_ms, config.fanout_delay_ms))
@@ -427,89 +423,4 @@ int nrd_family_check_config(NrdTopic *topic, const NrdTopicConfig *next)
         rc = check_retention(topic, ((const NrdChildRecord *)record->children->pdata[i])->name,
                              record->config.retention_ms, next->retention_ms);
     return rc;
-}
-
-/* ---- at a start ---- */
-
-/* Why an entry is no link, or NULL. What cannot be known, because a record is damaged, is left as it is. */
-static const char *examine(NrdTopic *parent, const NrdChildRecord *link, NrdTopic *child)
-{
-    if (!child)
-        return "there is no such topic";
-    if (!has_record(child))
-        return NULL;
-    if (strcmp(child->id, link->id) != 0)
-        return "it is another incarnation";
-    if (count_children(child) > 0)
-        return "it has children itself";
-    g_autofree char *named = nrd_topic_parent(child);
-    NrdTopic *other = NULL;
-    bool taken = named && strcmp(named, parent->name) != 0 && nrd_topic_find(parent->engine, named, &other) == 0 &&
-                 (!has_record(other) || lists(other, child));
-    nrd_topic_unref(other);
-    return taken ? "it has another parent" : NULL;
-}
-
-static void settle_link(NrdTopic *parent, const char *name)
-{
-    NrdChildRecord *link = find_link(parent, name);
-    NrdTopic *child = NULL;
-    (void)!nrd_topic_find(parent->engine, name, &child);
-    const char *wrong = examine(parent, link, child);
-    g_autofree char *named = child ? nrd_topic_parent(child) : NULL;
-    if (wrong) {
-        nrd_diag(NRD_LEVEL_WARNING, place_of(parent), "%s is no child: %s", name, wrong);
-        (void)!unlist(parent, name, true);
-        if (!parent->engine->read_only)
-            nrd_fan_forget(parent, name);
-    } else if (child && has_record(child) && g_strcmp0(named, parent->name) != 0) {
-        (void)!set_parent(child, parent->name, true); /* the parent's record is the authority */
-    }
-    nrd_topic_unref(child);
-    nrd_child_record_free(link);
-}
-
-static void settle_parent(NrdTopic *child)
-{
-    g_autofree char *name = nrd_topic_parent(child);
-    NrdTopic *parent = NULL;
-    if (!name)
-        return;
-    bool stands = nrd_topic_find(child->engine, name, &parent) == 0 && (!has_record(parent) || lists(parent, child));
-    if (!stands) {
-        nrd_diag(NRD_LEVEL_NOTICE, place_of(child), "it is no child of %s any more", name);
-        if (parent && !child->engine->read_only)
-            nrd_fan_forget(parent, child->name); /* no entry of that name is left */
-        orphan(child);
-    }
-    nrd_topic_unref(parent);
-}
-
-/* The links that have proved to be some. One whose child's record is damaged waits: nobody knows its delay. */
-static void start_links(NrdTopic *parent)
-{
-    g_autoptr(GPtrArray) names = nrd_topic_children(parent);
-    for (guint i = 0; i < names->len; i++) {
-        NrdChildRecord *link = find_link(parent, names->pdata[i]);
-        NrdTopic *child = NULL;
-        NrdTopicConfig config;
-        if (nrd_topic_find(parent->engine, link->name, &child) == 0 && get_config(child, &config))
-            nrd_fan_start(parent, child, link, config.fanout_delay_ms);
-        nrd_topic_unref(child);
-        nrd_child_record_free(link);
-    }
-}
-
-void nrd_family_open(NrdEngine *engine)
-{
-    g_autoptr(GPtrArray) topics = nrd_engine_topics(engine);
-    for (guint i = 0; i < topics->len; i++) {
-        g_autoptr(GPtrArray) names = nrd_topic_children(topics->pdata[i]);
-        for (guint k = 0; k < names->len; k++)
-            settle_link(topics->pdata[i], names->pdata[k]);
-    }
-    for (guint i = 0; i < topics->len; i++)
-        settle_parent(topics->pdata[i]);
-    for (guint i = 0; i < topics->len; i++)
-        start_links(topics->pdata[i]);
 }
