@@ -4,10 +4,10 @@
 
 #include <errno.h>
 
-/* A log that was closed answers only that; here it gets its name. */
+/* A log that was closed answers only that, and measuring is given up for it; here it gets its name. */
 static int reading_error(NrdPartition *partition, int rc)
 {
-    return rc == -ESHUTDOWN ? nrd_partition_closed_error(partition) : rc;
+    return rc == -ESHUTDOWN || rc == -ECANCELED ? nrd_partition_closed_error(partition) : rc;
 }
 
 static int begin(NrdPartition *partition)
@@ -29,7 +29,8 @@ static void end(NrdPartition *partition)
 
 struct NrdReader {
     NrdPartition *partition; /* pinned; holds a reference to its topic */
-    NrdText *text;
+    NrdText *text;           /* or */
+    NrdRendered *rendered;   /* the other one is NULL */
 };
 
 static int open_text(NrdPartition *partition, NrdFrom from, uint64_t offset, NrdText **ret_text)
@@ -57,7 +58,7 @@ int nrd_reader_open(NrdPartition *partition, NrdFrom from, uint64_t offset, NrdR
         return rc;
     }
     NrdReader *reader = g_new(NrdReader, 1);
-    *reader = (NrdReader){ partition, text };
+    *reader = (NrdReader){ .partition = partition, .text = text };
     *ret_reader = reader;
     return 0;
 }
@@ -70,16 +71,111 @@ uint64_t nrd_reader_size(NrdReader *reader)
 int nrd_reader_read(NrdReader *reader, uint64_t pos, void *buf, size_t size, size_t *ret_size)
 {
     int rc = nrd_partition_usable(reader->partition);
-    if (rc == 0)
+    if (rc == 0 && reader->text)
         rc = nrd_text_read(reader->text, pos, buf, size, ret_size);
+    else if (rc == 0)
+        rc = nrd_rendered_read(reader->rendered, pos, buf, size, ret_size);
     return reading_error(reader->partition, rc);
 }
 
 void nrd_reader_close(NrdReader *reader)
 {
     nrd_text_close(reader->text);
+    nrd_rendered_close(reader->rendered);
     end(reader->partition);
     g_free(reader);
+}
+
+/* ---- in a rendering ---- */
+
+/* Measuring may take long: it ends with the partition's service. */
+static bool is_unusable(void *data)
+{
+    NrdPartition *partition = data;
+    return nrd_partition_usable(partition) < 0 || atomic_load(&partition->topic->engine->stopping);
+}
+
+int nrd_reader_open_rendered(NrdPartition *partition, const NrdRendering *rendering, NrdReader **ret_reader)
+{
+    NrdRenderedWant want = { rendering, is_unusable, partition };
+    NrdRendered *rendered = NULL;
+    int rc = begin(partition);
+    if (rc < 0)
+        return rc;
+    rc = reading_error(partition, nrd_rendered_open(atomic_load(&partition->log), &want, &rendered));
+    if (rc < 0) {
+        end(partition);
+        return rc;
+    }
+    NrdReader *reader = g_new(NrdReader, 1);
+    *reader = (NrdReader){ .partition = partition, .rendered = rendered };
+    *ret_reader = reader;
+    return 0;
+}
+
+int nrd_reader_measure(NrdReader *reader, uint64_t *ret_size)
+{
+    int rc = nrd_partition_usable(reader->partition);
+    if (rc == 0)
+        rc = nrd_rendered_size(reader->rendered, ret_size);
+    return reading_error(reader->partition, rc);
+}
+
+bool nrd_reader_waits(NrdReader *reader, uint64_t pos)
+{
+    return reader->rendered && nrd_rendered_waits(reader->rendered, pos);
+}
+
+/* What the partition holds now, as far as its length depends on it. */
+static NrdMeasured holding(NrdPartition *partition, const NrdRendering *rendering)
+{
+    NrdPartitionInfo info;
+    nrd_partition_info(partition, &info);
+    NrdMeasured now = { rendering, info.oldest_offset, info.hwm, info.text_bytes, 0 };
+    nrd_partition_info_clear(&info);
+    return now;
+}
+
+static bool is_remembered(NrdPartition *partition, const NrdMeasured *now, uint64_t *ret_bytes)
+{
+    pthread_mutex_lock(&partition->state_lock);
+    const NrdMeasured *then = &partition->measured;
+    bool same = then->rendering == now->rendering && then->oldest_offset == now->oldest_offset &&
+                then->hwm == now->hwm && then->text_bytes == now->text_bytes;
+    if (same)
+        *ret_bytes = then->bytes;
+    pthread_mutex_unlock(&partition->state_lock);
+    return same;
+}
+
+static void remember(NrdPartition *partition, NrdMeasured now, uint64_t bytes)
+{
+    now.bytes = bytes;
+    pthread_mutex_lock(&partition->state_lock);
+    partition->measured = now;
+    pthread_mutex_unlock(&partition->state_lock);
+}
+
+int nrd_partition_rendered_bytes(NrdPartition *partition, const NrdRendering *rendering, uint64_t *ret_bytes)
+{
+    NrdReader *reader;
+    NrdMeasured before = holding(partition, rendering);
+    if (is_remembered(partition, &before, ret_bytes))
+        return 0;
+    int rc = nrd_reader_open_rendered(partition, rendering, &reader);
+    if (rc < 0)
+        return rc;
+    before = holding(partition, rendering); /* the open may have found out more */
+    uint64_t bytes = 0;
+    rc = nrd_reader_measure(reader, &bytes);
+    NrdMeasured after = holding(partition, rendering);
+    nrd_reader_close(reader);
+    if (rc < 0)
+        return rc;
+    if (before.oldest_offset == after.oldest_offset && before.hwm == after.hwm && before.text_bytes == after.text_bytes)
+        remember(partition, after, bytes);
+    *ret_bytes = bytes;
+    return 0;
 }
 
 /* ---- one record ---- */

@@ -156,7 +156,7 @@ bool nrd_node_waits(NrdNode *node)
     if (!node->info->ops || !node->info->ops->visit)
         return false;
     g_mutex_lock(&node->lock);
-    bool told = node->seen.final || node->handles->len > 0;
+    bool told = node->seen.final || (node->handles->len > 0 && !node->info->ops->visit_open);
     g_mutex_unlock(&node->lock);
     return !told;
 }
