@@ -1,7 +1,7 @@
 /* Permissions that the kernel cannot check, because what is done is done through another file: settings changed through
  * attributes of the topic folder need write permission on `config`, records settled through `drain` or `consume` need it
  * on `ack`. And who may not write `produce` produces through none of its siblings, who may not read `consume` consumes
- * through none, who may not read `log` does not read `log.jsonl`. */
+ * through none. */
 #include "fs/fs_private.h"
 
 #include <fcntl.h>
@@ -65,7 +65,5 @@ bool nrd_may_open_sibling(fuse_req_t req, const NrdNode *node, int flags)
         return may_beside(req, node, "produce", 02);
     if (node->info->ops->takes && access != O_WRONLY)
         return may_beside(req, node, ".streams/consume", 04);
-    if (node->info->ops == &nrd_log_jsonl_ops)
-        return may_beside(req, node, "log", 04);
     return true;
 }
