@@ -426,7 +426,7 @@ int nrd_reader_measure(NrdReader *reader, uint64_t *ret_size) NRD_MUST_CHECK;
 bool nrd_reader_waits(NrdReader *reader, uint64_t pos);
 
 /* What a rendered reader opened now would have. Remembered for as long as nothing changes: a partition that is closed is
- * opened only when it is not known. Blocks. */
+ * opened only when it is not known, and closed again. Blocks. */
 int nrd_partition_rendered_bytes(NrdPartition *partition, const NrdRendering *rendering,
                                  uint64_t *ret_bytes) NRD_MUST_CHECK;
 

@@ -136,14 +136,18 @@ static NrdMeasured holding(NrdPartition *partition, const NrdRendering *renderin
     return now;
 }
 
+static bool is_same(const NrdMeasured *a, const NrdMeasured *b)
+{
+    return a->rendering == b->rendering && a->oldest_offset == b->oldest_offset && a->hwm == b->hwm &&
+           a->text_bytes == b->text_bytes;
+}
+
 static bool is_remembered(NrdPartition *partition, const NrdMeasured *now, uint64_t *ret_bytes)
 {
     pthread_mutex_lock(&partition->state_lock);
-    const NrdMeasured *then = &partition->measured;
-    bool same = then->rendering == now->rendering && then->oldest_offset == now->oldest_offset &&
-                then->hwm == now->hwm && then->text_bytes == now->text_bytes;
+    bool same = is_same(&partition->measured, now);
     if (same)
-        *ret_bytes = then->bytes;
+        *ret_bytes = partition->measured.bytes;
     pthread_mutex_unlock(&partition->state_lock);
     return same;
 }
@@ -156,26 +160,61 @@ static void remember(NrdPartition *partition, NrdMeasured now, uint64_t bytes)
     pthread_mutex_unlock(&partition->state_lock);
 }
 
-int nrd_partition_rendered_bytes(NrdPartition *partition, const NrdRendering *rendering, uint64_t *ret_bytes)
+/* What a clean close has left on the disk of a log that had been measured, if it is what the partition holds. */
+static bool is_on_disk(NrdPartition *partition, const NrdMeasured *now, uint64_t *ret_bytes)
+{
+    NrdLogStats stats;
+    uint64_t bytes;
+    bool known = false;
+    if (nrd_partition_is_open(partition))
+        return false;
+    if (nrd_log_peek_rendered(partition->topic->engine->root_fd, partition->dir, now->rendering, &stats, &bytes,
+                              &known) < 0)
+        return false; /* an open tells why */
+    NrdMeasured there = { now->rendering, stats.oldest_offset, stats.hwm, stats.text_bytes, bytes };
+    if (!known || !is_same(&there, now))
+        return false;
+    *ret_bytes = bytes;
+    return true;
+}
+
+static int measure(NrdPartition *partition, const NrdRendering *rendering, uint64_t *ret_bytes)
 {
     NrdReader *reader;
-    NrdMeasured before = holding(partition, rendering);
-    if (is_remembered(partition, &before, ret_bytes))
-        return 0;
     int rc = nrd_reader_open_rendered(partition, rendering, &reader);
     if (rc < 0)
         return rc;
-    before = holding(partition, rendering); /* the open may have found out more */
     uint64_t bytes = 0;
+    NrdMeasured before = holding(partition, rendering);
     rc = nrd_reader_measure(reader, &bytes);
     NrdMeasured after = holding(partition, rendering);
     nrd_reader_close(reader);
     if (rc < 0)
         return rc;
-    if (before.oldest_offset == after.oldest_offset && before.hwm == after.hwm && before.text_bytes == after.text_bytes)
+    if (is_same(&before, &after)) /* else nobody knows what exactly was measured; the size is right all the same */
         remember(partition, after, bytes);
     *ret_bytes = bytes;
     return 0;
+}
+
+int nrd_partition_rendered_bytes(NrdPartition *partition, const NrdRendering *rendering, uint64_t *ret_bytes)
+{
+    NrdMeasured now = holding(partition, rendering);
+    if (now.text_bytes == 0) { /* every record has a newline in it */
+        *ret_bytes = 0;
+        return 0;
+    }
+    if (is_remembered(partition, &now, ret_bytes))
+        return 0;
+    if (is_on_disk(partition, &now, ret_bytes)) {
+        remember(partition, now, *ret_bytes);
+        return 0;
+    }
+    bool was_open = nrd_partition_is_open(partition);
+    int rc = measure(partition, rendering, ret_bytes);
+    if (!was_open)
+        (void)nrd_partition_close_idle(partition, 0, true); /* who looked at it does not use it */
+    return rc;
 }
 
 /* ---- one record ---- */

@@ -24,6 +24,7 @@ static const char help[] =
     "      ack                    write lines: [ack|nack|extend] <receipt>\n"
     "      drain                  read to the end: all that is there now; reading on settles what came before\n"
     "      log                    every committed record, a line each; tail -f works\n"
+    "      log.jsonl              the same as JSON objects: with offset, time and key, whatever the payload holds\n"
     "      from/<offset>          the same from there on; from/start, from/end (what comes from now on)\n"
     "      records/<offset>       one record, exactly; its key and time: getfattr -d\n"
     "      by-time/<time>         leads to the first record committed at or after a time: 2026-01-31T12:00:00Z\n"

@@ -260,7 +260,7 @@ def test_bad_side_files_change_nothing(m, how):
         with open(path, "rb") as file:
             good = file.read()
         bad = {"cut": good[:-1], "flipped": good[:70] + bytes([good[70] ^ 1]) + good[71:], "longer": good + b"\0",
-               "foreign": open(paths[0], "rb").read(), "empty": b"", "removed": None}[how]
+               "foreign": b"NRDR" + bytes(200), "empty": b"", "removed": None}[how]
         os.unlink(path)
         if bad is not None:
             with open(path, "wb") as file:
@@ -359,9 +359,21 @@ def test_times_modes_and_attributes_are_those_of_log(m):
 def test_a_closed_partition_is_not_opened_for_its_size(m):
     part = m.make("t")
     produce(part, "one", "two")
+    m.make("unused")
+    opened = opened_so_far(m)
     size = len(content(part))
-    m.restart()
-    assert os.stat(f"{part}/log.jsonl").st_size == size == len(content(part))
+    for _ in range(3):
+        m.restart()
+        assert os.stat(f"{part}/log.jsonl").st_size == size
+        assert os.stat(f"{m.part('unused')}/log.jsonl").st_size == 0
+        assert opened_so_far(m) == 0 < opened, "a stat has opened a partition that a clean close left measured"
+    assert len(content(part)) == size
+    assert opened_so_far(m) == 1
+
+
+def opened_so_far(m):
+    with open(f"{m.mnt}/metrics", encoding="ascii") as file:
+        return int(next(line for line in file if line.startswith("narad_partitions_opened_total")).split()[1])
 
 
 def test_deletion_under_an_open_one(m):

@@ -322,6 +322,49 @@ static void test_give_up(void)
     fixture_tear_down(&f);
 }
 
+static bool peek(Fixture *f, const NrdRendering *of, uint64_t *ret_bytes)
+{
+    NrdLogStats stats;
+    bool known = false;
+    g_assert_cmpint(nrd_log_peek_rendered(f->root_fd, "p", of, &stats, ret_bytes, &known), ==, 0);
+    return known;
+}
+
+/* A log that is closed: known without an open when, and only when, all of it was measured and nothing changed since. */
+static void test_peek(void)
+{
+    Fixture f;
+    Model m;
+    uint64_t bytes = 4711;
+    fill(&f, &m, 4000, 25);
+    fixture_close(&f);
+    g_assert_false(peek(&f, &rendering, &bytes)); /* never measured */
+    fixture_open(&f);
+    expect_fresh(&f);
+    GString *want = naive(&f, 0);
+    fixture_close(&f);
+    n_lengths = 0;
+    g_assert_false(peek(&f, &other, &bytes));
+    g_assert_cmpuint(bytes, ==, 4711);
+    g_assert_true(peek(&f, &rendering, &bytes));
+    g_assert_cmpuint(bytes, ==, want->len);
+    g_assert_cmpuint(n_lengths, ==, 0);
+    fixture_open(&f);
+    model_commit(&f, &m, 1, 10); /* and nobody asks */
+    fixture_close(&f);
+    g_assert_false(peek(&f, &rendering, &bytes));
+    fixture_open(&f);
+    expect_fresh(&f);
+    fixture_close(&f);
+    g_assert_true(peek(&f, &rendering, &bytes));
+    fixture_remove(&f, RENDERED_0);
+    g_assert_false(peek(&f, &rendering, &bytes));
+    fixture_open(&f);
+    g_string_free(want, TRUE);
+    model_clear(&m);
+    fixture_tear_down(&f);
+}
+
 /* ---- damage ---- */
 
 static void test_damage(void)
@@ -680,6 +723,7 @@ int main(int argc, char **argv)
     g_test_add_func("/log/rendered/read-only", test_read_only_writes_nothing);
     g_test_add_func("/log/rendered/memory", test_memory_is_bounded);
     g_test_add_func("/log/rendered/give-up", test_give_up);
+    g_test_add_func("/log/rendered/peek", test_peek);
     g_test_add_func("/log/rendered/damage", test_damage);
     g_test_add_func("/log/rendered/damage-under-a-reader", test_damage_under_a_reader);
     g_test_add_func("/log/rendered/trim", test_trim);
