@@ -16,7 +16,8 @@
 
 /* ---- a rendering ---- */
 
-static unsigned n_lengths; /* calls: each is a record that was read to measure it, or on the way to a position */
+static _Atomic unsigned
+    n_lengths; /* calls: each is a record that was read to measure it, or on the way to a position */
 
 static void append_line(GString *out, const NrdRenderRecord *record)
 {
@@ -536,6 +537,104 @@ static void test_removal_fails(void)
     fixture_tear_down(&f);
 }
 
+/* Readers of all kinds beside commits, rolls, trims and removals: every line whole, none left out. */
+typedef struct Race {
+    Fixture *f;
+    uint64_t n_records;
+    gint failed; /* atomic */
+} Race;
+
+/* Whether text is lines of records that follow one another, and perhaps the beginning of one, which is left.
+ * *next: the offset that comes next, or UINT64_MAX. */
+static bool take_lines(GString *text, uint64_t *next)
+{
+    char *end;
+    while ((end = memchr(text->str, '\n', text->len)) != NULL) {
+        char head[40];
+        int n = g_snprintf(head, sizeof head, "<0 %" G_GUINT64_FORMAT " ", *next);
+        if (*next != UINT64_MAX && strncmp(text->str, head, (size_t)n) != 0)
+            return false;
+        *next = g_ascii_strtoull(text->str + 3, NULL, 10) + 1;
+        g_string_erase(text, 0, end + 1 - text->str);
+    }
+    return true;
+}
+
+/* Reads on into text, and measures; false when anything is wrong. */
+static bool read_on(NrdRendered *rendered, GString *text, uint64_t *pos, uint64_t *next)
+{
+    char buf[3000];
+    size_t n = 0;
+    uint64_t size = 0;
+    if (nrd_rendered_read(rendered, *pos, buf, sizeof buf, &n) < 0)
+        return false;
+    *pos += n;
+    g_string_append_len(text, buf, (gssize)n);
+    return nrd_rendered_size(rendered, &size) == 0 && size >= *pos && take_lines(text, next);
+}
+
+static gpointer read_along(gpointer data)
+{
+    Race *race = data;
+    NrdRendered *rendered = open_rendered(race->f, &rendering);
+    GString *text = g_string_new(NULL);
+    uint64_t next = UINT64_MAX, pos = 0;
+    while (next != race->n_records && !g_atomic_int_get(&race->failed)) {
+        if (!read_on(rendered, text, &pos, &next))
+            g_atomic_int_set(&race->failed, 1);
+    }
+    nrd_rendered_close(rendered);
+    g_string_free(text, TRUE);
+    return NULL;
+}
+
+/* A new one each time, which begins wherever the log does. */
+static gpointer look_around(gpointer data)
+{
+    Race *race = data;
+    while (nrd_log_hwm(race->f->log) < race->n_records) {
+        NrdRendered *rendered = open_rendered(race->f, &rendering);
+        GString *text = g_string_new(NULL);
+        uint64_t next = UINT64_MAX, pos = 0;
+        if (!read_on(rendered, text, &pos, &next))
+            g_atomic_int_set(&race->failed, 1);
+        g_string_free(text, TRUE);
+        nrd_rendered_close(rendered);
+    }
+    return NULL;
+}
+
+static void test_race(void)
+{
+    Fixture f;
+    Model m;
+    Race race = { .f = &f, .n_records = 3000 };
+    fixture_set_up(&f);
+    model_init(&m);
+    settings(&f, 8000, NRD_CODEC_NONE);
+    fixture_open(&f);
+    model_commit(&f, &m, 10, 50); /* who begins to read finds the first records */
+    GThread *threads[] = { g_thread_new("along", read_along, &race), g_thread_new("along", read_along, &race),
+                           g_thread_new("around", look_around, &race) };
+    for (int i = 1; i < 300; i++) {
+        uint64_t n = 0;
+        model_commit(&f, &m, 10, 50);
+        if (i % 20 == 0)
+            g_assert_cmpint(nrd_log_trim(f.log, nrd_log_hwm(f.log) - 100, &n), ==, 0);
+        if (i % 10 == 0)
+            g_assert_cmpint(nrd_log_remove_detached(f.log, &n), ==, 0);
+    }
+    for (size_t i = 0; i < G_N_ELEMENTS(threads); i++)
+        g_thread_join(threads[i]);
+    g_assert_cmpint(race.failed, ==, 0);
+    expect_fresh(&f);
+    uint64_t left = 0;
+    g_assert_cmpint(nrd_log_remove_detached(f.log, &left), ==, 0);
+    g_assert_cmpuint(left, ==, 0);
+    model_clear(&m);
+    fixture_tear_down(&f);
+}
+
 /* ---- the map, and its file ---- */
 
 static void test_map(void)
@@ -735,5 +834,6 @@ int main(int argc, char **argv)
     g_test_add_func("/log/rendered/idle", test_idle_gives_up);
     g_test_add_func("/log/rendered/removal-fails", test_removal_fails);
     g_test_add_func("/log/rendered/orphans", test_orphans);
+    g_test_add_func("/log/rendered/race", test_race);
     return g_test_run();
 }
