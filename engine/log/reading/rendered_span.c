@@ -154,13 +154,16 @@ static bool look_locked(NrdRendered *rendered, uint64_t pos, bool asked_last, Nr
     return false;
 }
 
-/* Notes an answer, unless the text has moved since the question. */
+/* Notes an answer, unless the text has moved since the question, or the part was learnt to its end meanwhile: then the
+ * answer is older, and what follows has been placed by the other. */
 static void note_locked(NrdRendered *rendered, const Question *question, uint64_t version, uint64_t bytes)
 {
     if (question->number < rendered->n_given_up || version != rendered->version)
         return;
     guint i = (guint)(question->number - rendered->n_given_up);
     NrdRenderedPart *part = part_at(rendered, i);
+    if (part->known)
+        return;
     if (i > 0)
         part->start = end_of(part_at(rendered, i - 1));
     part->bytes = bytes;
