@@ -20,6 +20,7 @@
 #define NRD_ENGINE_ENGINE_H
 
 #include "engine/base/macros.h"
+#include "engine/base/rendering.h"
 
 #include <glib.h>
 #include <stdbool.h>
@@ -483,6 +484,22 @@ int nrd_reader_open(NrdPartition *partition, NrdFrom from, uint64_t offset, NrdR
 uint64_t nrd_reader_size(NrdReader *reader); /* never blocks on the disk */
 int nrd_reader_read(NrdReader *reader, uint64_t pos, void *buf, size_t size, size_t *ret_size) NRD_MUST_CHECK;
 void nrd_reader_close(NrdReader *reader);
+
+/* The log from the oldest record on, in a rendering; then as above, but for the size: it is measured, which may take a
+ * read of every record that was not measured before. See NrdRendered in log/reading/reading.h. */
+int nrd_reader_open_rendered(NrdPartition *partition, const NrdRendering *rendering,
+                             NrdReader **ret_reader) NRD_MUST_CHECK;
+
+/* Bytes readable now, of a rendered reader. Blocks. -EIDRM, -ENODEV, -EIO. */
+int nrd_reader_measure(NrdReader *reader, uint64_t *ret_size) NRD_MUST_CHECK;
+
+/* Whether a read of a rendered reader at pos would measure whole segments first. Memory only. */
+bool nrd_reader_waits(NrdReader *reader, uint64_t pos);
+
+/* What a rendered reader opened now would have. Remembered for as long as nothing changes: a partition that is closed is
+ * opened only when it is not known, and closed again. Blocks. */
+int nrd_partition_rendered_bytes(NrdPartition *partition, const NrdRendering *rendering,
+                                 uint64_t *ret_bytes) NRD_MUST_CHECK;
 
 /* A record of one's own, copied. */
 typedef struct NrdRecord {

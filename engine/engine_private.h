@@ -126,6 +126,15 @@ typedef struct NrdPicture {
     uint32_t n_acked_ahead;
 } NrdPicture;
 
+/* How long a partition is in a rendering, and what it held then. */
+typedef struct NrdMeasured {
+    const NrdRendering *rendering; /* NULL: not measured */
+    uint64_t oldest_offset;
+    uint64_t hwm;
+    uint64_t text_bytes;
+    uint64_t bytes;
+} NrdMeasured;
+
 struct NrdPartition {
     NrdTopic *topic; /* who owns it */
     uint32_t number;
@@ -141,6 +150,7 @@ struct NrdPartition {
     uint32_t n_pins;
     _Atomic int64_t used_ms; /* monotonic; when the last pin was given back; a glance needs no lock */
     NrdPicture *picture;     /* NULL: not known */
+    NrdMeasured measured;    /* reading.c; it is right for as long as the partition holds the same */
     int open_errno;          /* of the last open, negative; 0: it was opened. Guarded by the topic's guard */
     /* retention.c */
     _Atomic int64_t left_alone_until_ms; /* monotonic; the cold walk failed on it */

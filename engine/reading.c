@@ -4,10 +4,10 @@
 
 #include <errno.h>
 
-/* A log that was closed answers only that; here it gets its name. */
+/* A log that was closed answers only that, and measuring is given up for it; here it gets its name. */
 static int reading_error(NrdPartition *partition, int rc)
 {
-    return rc == -ESHUTDOWN ? nrd_partition_closed_error(partition) : rc;
+    return rc == -ESHUTDOWN || rc == -ECANCELED ? nrd_partition_closed_error(partition) : rc;
 }
 
 static int begin(NrdPartition *partition)
@@ -29,7 +29,8 @@ static void end(NrdPartition *partition)
 
 struct NrdReader {
     NrdPartition *partition; /* pinned; holds a reference to its topic */
-    NrdText *text;
+    NrdText *text;           /* or */
+    NrdRendered *rendered;   /* the other one is NULL */
 };
 
 static int open_text(NrdPartition *partition, NrdFrom from, uint64_t offset, NrdText **ret_text)
@@ -57,7 +58,7 @@ int nrd_reader_open(NrdPartition *partition, NrdFrom from, uint64_t offset, NrdR
         return rc;
     }
     NrdReader *reader = g_new(NrdReader, 1);
-    *reader = (NrdReader){ partition, text };
+    *reader = (NrdReader){ .partition = partition, .text = text };
     *ret_reader = reader;
     return 0;
 }
@@ -70,16 +71,150 @@ uint64_t nrd_reader_size(NrdReader *reader)
 int nrd_reader_read(NrdReader *reader, uint64_t pos, void *buf, size_t size, size_t *ret_size)
 {
     int rc = nrd_partition_usable(reader->partition);
-    if (rc == 0)
+    if (rc == 0 && reader->text)
         rc = nrd_text_read(reader->text, pos, buf, size, ret_size);
+    else if (rc == 0)
+        rc = nrd_rendered_read(reader->rendered, pos, buf, size, ret_size);
     return reading_error(reader->partition, rc);
 }
 
 void nrd_reader_close(NrdReader *reader)
 {
     nrd_text_close(reader->text);
+    nrd_rendered_close(reader->rendered);
     end(reader->partition);
     g_free(reader);
+}
+
+/* ---- in a rendering ---- */
+
+/* Measuring may take long: it ends with the partition's service. */
+static bool is_unusable(void *data)
+{
+    NrdPartition *partition = data;
+    return nrd_partition_usable(partition) < 0 || atomic_load(&partition->topic->engine->stopping);
+}
+
+int nrd_reader_open_rendered(NrdPartition *partition, const NrdRendering *rendering, NrdReader **ret_reader)
+{
+    NrdRenderedWant want = { rendering, is_unusable, partition };
+    NrdRendered *rendered = NULL;
+    int rc = begin(partition);
+    if (rc < 0)
+        return rc;
+    rc = reading_error(partition, nrd_rendered_open(atomic_load(&partition->log), &want, &rendered));
+    if (rc < 0) {
+        end(partition);
+        return rc;
+    }
+    NrdReader *reader = g_new(NrdReader, 1);
+    *reader = (NrdReader){ .partition = partition, .rendered = rendered };
+    *ret_reader = reader;
+    return 0;
+}
+
+int nrd_reader_measure(NrdReader *reader, uint64_t *ret_size)
+{
+    int rc = nrd_partition_usable(reader->partition);
+    if (rc == 0)
+        rc = nrd_rendered_size(reader->rendered, ret_size);
+    return reading_error(reader->partition, rc);
+}
+
+bool nrd_reader_waits(NrdReader *reader, uint64_t pos)
+{
+    return reader->rendered && nrd_rendered_waits(reader->rendered, pos);
+}
+
+/* What the partition holds now, as far as its length depends on it. */
+static NrdMeasured holding(NrdPartition *partition, const NrdRendering *rendering)
+{
+    NrdPartitionInfo info;
+    nrd_partition_info(partition, &info);
+    NrdMeasured now = { rendering, info.oldest_offset, info.hwm, info.text_bytes, 0 };
+    nrd_partition_info_clear(&info);
+    return now;
+}
+
+static bool is_same(const NrdMeasured *a, const NrdMeasured *b)
+{
+    return a->rendering == b->rendering && a->oldest_offset == b->oldest_offset && a->hwm == b->hwm &&
+           a->text_bytes == b->text_bytes;
+}
+
+static bool is_remembered(NrdPartition *partition, const NrdMeasured *now, uint64_t *ret_bytes)
+{
+    pthread_mutex_lock(&partition->state_lock);
+    bool same = is_same(&partition->measured, now);
+    if (same)
+        *ret_bytes = partition->measured.bytes;
+    pthread_mutex_unlock(&partition->state_lock);
+    return same;
+}
+
+static void remember(NrdPartition *partition, NrdMeasured now, uint64_t bytes)
+{
+    now.bytes = bytes;
+    pthread_mutex_lock(&partition->state_lock);
+    partition->measured = now;
+    pthread_mutex_unlock(&partition->state_lock);
+}
+
+/* What a clean close has left on the disk of a log that had been measured, if it is what the partition holds. */
+static bool is_on_disk(NrdPartition *partition, const NrdMeasured *now, uint64_t *ret_bytes)
+{
+    NrdLogStats stats;
+    uint64_t bytes;
+    bool known = false;
+    if (nrd_partition_is_open(partition))
+        return false;
+    if (nrd_log_peek_rendered(partition->topic->engine->root_fd, partition->dir, now->rendering, &stats, &bytes,
+                              &known) < 0)
+        return false; /* an open tells why */
+    NrdMeasured there = { now->rendering, stats.oldest_offset, stats.hwm, stats.text_bytes, bytes };
+    if (!known || !is_same(&there, now))
+        return false;
+    *ret_bytes = bytes;
+    return true;
+}
+
+static int measure(NrdPartition *partition, const NrdRendering *rendering, uint64_t *ret_bytes)
+{
+    NrdReader *reader;
+    int rc = nrd_reader_open_rendered(partition, rendering, &reader);
+    if (rc < 0)
+        return rc;
+    uint64_t bytes = 0;
+    NrdMeasured before = holding(partition, rendering);
+    rc = nrd_reader_measure(reader, &bytes);
+    NrdMeasured after = holding(partition, rendering);
+    nrd_reader_close(reader);
+    if (rc < 0)
+        return rc;
+    if (is_same(&before, &after)) /* else nobody knows what exactly was measured; the size is right all the same */
+        remember(partition, after, bytes);
+    *ret_bytes = bytes;
+    return 0;
+}
+
+int nrd_partition_rendered_bytes(NrdPartition *partition, const NrdRendering *rendering, uint64_t *ret_bytes)
+{
+    NrdMeasured now = holding(partition, rendering);
+    if (now.text_bytes == 0) { /* every record has a newline in it */
+        *ret_bytes = 0;
+        return 0;
+    }
+    if (is_remembered(partition, &now, ret_bytes))
+        return 0;
+    if (is_on_disk(partition, &now, ret_bytes)) {
+        remember(partition, now, *ret_bytes);
+        return 0;
+    }
+    bool was_open = nrd_partition_is_open(partition);
+    int rc = measure(partition, rendering, ret_bytes);
+    if (!was_open)
+        (void)nrd_partition_close_idle(partition, 0, true); /* who looked at it does not use it */
+    return rc;
 }
 
 /* ---- one record ---- */

@@ -1,10 +1,12 @@
 /* See defer.h. The requests of one topic have at most two of the pool's eight threads, and wait for them in the order
- * they came: one topic whose disk is slow leaves room for the others. */
+ * they came: one topic whose disk is slow leaves room for the others. Files that are measured (NrdFileOps.visit_open),
+ * which may take minutes, have a pool of four threads for themselves, so that they hold up nothing but each other. */
 #include "fs/defer.h"
 
 #include <errno.h>
 
 #define MAX_THREADS 8
+#define MAX_SLOW_THREADS 4
 #define MAX_THREADS_OF_TOPIC 2
 
 /* A deferred request. */
@@ -15,6 +17,12 @@ typedef struct Task {
     void *data;
 } Task;
 
+/* A pool, and who waits for it. */
+typedef struct Desk {
+    GThreadPool *pool;
+    GHashTable *lanes; /* topic -> Lane; guarded by the lock */
+} Desk;
+
 /* The requests of a topic; there while it has some. */
 typedef struct Lane {
     NrdTopic *topic;
@@ -23,37 +31,42 @@ typedef struct Lane {
 } Lane;
 
 struct NrdDefer {
-    GThreadPool *pool;
+    Desk quick;
+    Desk slow;
     /* guarded by lock */
     GMutex lock;
     GCond idle;
-    GHashTable *lanes; /* topic -> Lane */
     uint64_t n_pending;
     bool finishing;
 };
 
-static Lane *lane_of_locked(NrdDefer *defer, NrdTopic *topic)
+static Desk *desk_of(NrdDefer *defer, const NrdNode *node)
 {
-    Lane *lane = g_hash_table_lookup(defer->lanes, topic);
+    return node->info->ops && node->info->ops->visit_open ? &defer->slow : &defer->quick;
+}
+
+static Lane *lane_of_locked(Desk *desk, NrdTopic *topic)
+{
+    Lane *lane = g_hash_table_lookup(desk->lanes, topic);
     if (lane)
         return lane;
     lane = g_new0(Lane, 1);
     lane->topic = topic;
     g_queue_init(&lane->waiting);
-    g_hash_table_insert(defer->lanes, topic, lane);
+    g_hash_table_insert(desk->lanes, topic, lane);
     return lane;
 }
 
 /* A task of the topic has ended: its place goes to the next one, which queues behind those of other topics. The task
  * still holds its node, and with it the topic. */
-static void leave_lane_locked(NrdDefer *defer, NrdTopic *topic)
+static void leave_lane_locked(Desk *desk, NrdTopic *topic)
 {
-    Lane *lane = g_hash_table_lookup(defer->lanes, topic);
+    Lane *lane = g_hash_table_lookup(desk->lanes, topic);
     Task *next = g_queue_pop_head(&lane->waiting);
     if (next)
-        g_thread_pool_push(defer->pool, next, NULL); /* queues when no thread can be started */
+        g_thread_pool_push(desk->pool, next, NULL); /* queues when no thread can be started */
     else if (--lane->n_running == 0)
-        g_hash_table_remove(defer->lanes, topic);
+        g_hash_table_remove(desk->lanes, topic);
 }
 
 static void run(gpointer data, gpointer user_data)
@@ -65,7 +78,7 @@ static void run(gpointer data, gpointer user_data)
     g_mutex_unlock(&defer->lock);
     task->fn(task->node, task->req, task->data, finishing ? -ENODEV : 0);
     g_mutex_lock(&defer->lock);
-    leave_lane_locked(defer, task->node->topic);
+    leave_lane_locked(desk_of(defer, task->node), task->node->topic);
     g_mutex_unlock(&defer->lock);
     nrd_node_unref(task->node);
     g_free(task);
@@ -75,13 +88,25 @@ static void run(gpointer data, gpointer user_data)
     g_mutex_unlock(&defer->lock);
 }
 
+static Desk new_desk(NrdDefer *defer, int max_threads)
+{
+    return (Desk){ g_thread_pool_new(run, defer, max_threads, FALSE, NULL),
+                   g_hash_table_new_full(g_direct_hash, g_direct_equal, NULL, g_free) };
+}
+
+static void free_desk(Desk *desk)
+{
+    g_thread_pool_free(desk->pool, FALSE, TRUE);
+    g_hash_table_unref(desk->lanes);
+}
+
 NrdDefer *nrd_defer_new(void)
 {
     NrdDefer *defer = g_new0(NrdDefer, 1);
     g_mutex_init(&defer->lock);
     g_cond_init(&defer->idle);
-    defer->lanes = g_hash_table_new_full(g_direct_hash, g_direct_equal, NULL, g_free);
-    defer->pool = g_thread_pool_new(run, defer, MAX_THREADS, FALSE, NULL);
+    defer->quick = new_desk(defer, MAX_THREADS);
+    defer->slow = new_desk(defer, MAX_SLOW_THREADS);
     return defer;
 }
 
@@ -89,8 +114,8 @@ void nrd_defer_free(NrdDefer *defer)
 {
     if (!defer)
         return;
-    g_thread_pool_free(defer->pool, FALSE, TRUE);
-    g_hash_table_unref(defer->lanes);
+    free_desk(&defer->quick);
+    free_desk(&defer->slow);
     g_cond_clear(&defer->idle);
     g_mutex_clear(&defer->lock);
     g_free(defer);
@@ -104,10 +129,11 @@ void nrd_defer(NrdNode *node, fuse_req_t req, NrdDeferFn fn, void *data)
     nrd_node_ref(node);
     g_mutex_lock(&defer->lock);
     defer->n_pending++;
-    Lane *lane = lane_of_locked(defer, node->topic);
+    Desk *desk = desk_of(defer, node);
+    Lane *lane = lane_of_locked(desk, node->topic);
     if (lane->n_running < MAX_THREADS_OF_TOPIC) {
         lane->n_running++;
-        g_thread_pool_push(defer->pool, task, NULL);
+        g_thread_pool_push(desk->pool, task, NULL);
     } else {
         g_queue_push_tail(&lane->waiting, task);
     }
@@ -156,7 +182,7 @@ bool nrd_node_waits(NrdNode *node)
     if (!node->info->ops || !node->info->ops->visit)
         return false;
     g_mutex_lock(&node->lock);
-    bool told = node->seen.final || node->handles->len > 0;
+    bool told = node->seen.final || (node->handles->len > 0 && !node->info->ops->visit_open);
     g_mutex_unlock(&node->lock);
     return !told;
 }

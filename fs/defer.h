@@ -34,7 +34,7 @@ bool nrd_node_waits(NrdNode *node);
  * Errors as nrd_partition_learn. Blocks. */
 int nrd_node_learn(NrdNode *node) NRD_MUST_CHECK;
 
-/* Makes it known and visits it, as a stat needs it. Blocks. */
+/* Makes it known and visits it, as a stat needs it. Blocks; for long where a file is measured. */
 int nrd_node_visit(NrdNode *node) NRD_MUST_CHECK;
 
 #endif

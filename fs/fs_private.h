@@ -66,6 +66,7 @@ typedef enum NrdKind {
     NRD_KIND_DRAIN_LINK,
     NRD_KIND_ACK,
     NRD_KIND_LOG,
+    NRD_KIND_LOG_JSONL,
     NRD_KIND_FROM,
     NRD_KIND_FROM_START,
     NRD_KIND_FROM_END,
@@ -113,6 +114,7 @@ struct NrdFileOps {
     /* Looks at the disk for what a stat tells, and keeps it in node->seen: -ENOENT when there is no such thing, -EBADMSG.
      * Runs on the threads of defer.c. NULL: a stat needs no disk. */
     int (*visit)(NrdNode *node);
+    bool visit_open; /* also while it is open: what it shows grows, and only a visit tells how much */
     int (*open)(NrdHandle *handle);
     void (*read)(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags);
     /* flags: the descriptor's at this moment; of a write with O_SYNC or O_DSYNC when this write has to be durable. */
@@ -143,6 +145,7 @@ extern const NrdFileOps nrd_partition_status_ops;
 extern const NrdFileOps nrd_produce_ops;
 extern const NrdFileOps nrd_ack_ops;
 extern const NrdFileOps nrd_log_ops;
+extern const NrdFileOps nrd_log_jsonl_ops;
 extern const NrdFileOps nrd_from_start_ops;
 extern const NrdFileOps nrd_from_end_ops;
 extern const NrdFileOps nrd_from_offset_ops;

@@ -1,5 +1,6 @@
 /* See json_check.h. The JSON parser is yajl: it works through the text without building anything, and without callbacks
- * it converts no number, so that one of any size passes. Of UTF-8 it checks the outline only: overlong forms, surrogates
+ * it converts no number, so that one of any size passes. What follows the value we look at ourselves: a string without an
+ * end there yajl takes for one that is still to come, and says nothing. Of UTF-8 it checks the outline only: overlong forms, surrogates
  * and what is beyond Unicode are found by a check of our own. */
 #include "fs/json_check.h"
 
@@ -7,10 +8,21 @@
 #include <string.h>
 #include <yajl/yajl_parse.h>
 
+static bool only_space(const uint8_t *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (text[i] != ' ' && text[i] != '\t' && text[i] != '\n' && text[i] != '\r')
+            return false;
+    return true;
+}
+
 bool nrd_json_valid(const uint8_t *text, size_t size)
 {
     yajl_handle parser = yajl_alloc(NULL, NULL, NULL);
-    bool valid = yajl_parse(parser, text, size) == yajl_status_ok && yajl_complete_parse(parser) == yajl_status_ok;
+    yajl_config(parser, yajl_allow_trailing_garbage, 1);
+    bool valid = yajl_parse(parser, text, size) == yajl_status_ok;
+    size_t end = valid ? yajl_get_bytes_consumed(parser) : 0;
+    valid = valid && only_space(text + end, size - end) && yajl_complete_parse(parser) == yajl_status_ok;
     yajl_free(parser);
     return valid && nrd_utf8_valid(text, size);
 }

@@ -87,8 +87,10 @@ static const NrdKindInfo kinds[NRD_N_KINDS] = {
         .listed = true, .steady = true, .truncate = true, .pins = true, .ops = &nrd_ack_ops },
     ROW(LOG), .parent = NRD_KIND_PARTITION, .name = "log", .path = "/log", .mode = READABLE, .fresh = true,
         .listed = true, .pins = true, .ops = &nrd_log_ops },
+    /* This one and the files of the folders below show what `log` shows: they have its owner and its mode. */
+    ROW(LOG_JSONL), .parent = NRD_KIND_PARTITION, .name = "log.jsonl", .path = "/log", .mode = READABLE,
+        .fresh = true, .listed = true, .pins = true, .ops = &nrd_log_jsonl_ops },
 
-    /* The files of these folders show what `log` shows: they have its owner and its mode. */
     ROW(FROM), .parent = NRD_KIND_PARTITION, .name = "from", .path = "/from", .mode = DIR_MODE, .listed = true,
         .steady = true },
     ROW(FROM_START), .parent = NRD_KIND_FROM, .name = "start", .path = "/log", .mode = READABLE, .fresh = true,

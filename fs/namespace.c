@@ -182,11 +182,18 @@ void nrd_reply_entry(fuse_req_t req, NrdNode *node)
         nrd_nodes_forget(fs->nodes, id, 1);
 }
 
+/* A file that is measured for its size, which may take long, is not by a LOOKUP: the kernel holds its folder's lock then.
+ * It may rely on nothing that the LOOKUP says of the file, and asks with a GETATTR at once. */
+static bool is_measured(const NrdNode *node)
+{
+    return node->info->ops && node->info->ops->visit_open;
+}
+
 static void reply_entry_later(NrdNode *node, fuse_req_t req, void *data, int error)
 {
     uint64_t id = node->id;
     if (error == 0)
-        error = nrd_node_visit(node);
+        error = is_measured(node) ? nrd_node_learn(node) : nrd_node_visit(node);
     if (error == 0) {
         nrd_reply_entry(req, node);
         return;
@@ -198,6 +205,8 @@ static void reply_entry_later(NrdNode *node, fuse_req_t req, void *data, int err
 /* A name whose file has to be visited may have gone since the last time: it is visited again. */
 static bool lookup_waits(NrdNode *node)
 {
+    if (is_measured(node))
+        return nrd_node_unknown(node);
     return (node->info->ops && node->info->ops->visit) || nrd_node_waits(node);
 }
 

@@ -3,6 +3,7 @@
 
 #include "engine/io/io.h"
 #include "engine/log/segments/segment_age.h"
+#include "engine/log/segments/segment_render.h"
 #include "engine/log/zero_ahead.h"
 
 #include <errno.h>
@@ -60,8 +61,10 @@ static void write_sums(NrdLog *log)
 {
     NrdSegment *active = nrd_log_active(log);
 
-    if (active != NULL && !log->home.read_only && !nrd_log_is_poisoned(log))
+    if (active != NULL && !log->home.read_only && !nrd_log_is_poisoned(log)) {
         nrd_segment_write_closed(active, nrd_load(&log->hwm) == nrd_load(&log->next_offset));
+        nrd_segment_render_close(active);
+    }
 }
 
 static void drop_descriptors(NrdLog *log)
@@ -104,7 +107,7 @@ void nrd_log_free(NrdLog *log)
 {
     if (log == NULL)
         return;
-    g_assert(log->closed && log->texts == NULL);
+    g_assert(log->closed && log->texts == NULL && log->rendered == NULL);
     nrd_segment_list_unref(log->list);
     g_queue_clear_full(&log->detached, (GDestroyNotify)nrd_segment_unref);
     g_mutex_clear(&log->lock);

@@ -64,6 +64,11 @@ void nrd_log_free(NrdLog *log); /* takes NULL; closed, and no cursor or text of 
  * fit, a poisoned past); *ret_stats is untouched then. Errors: what the disk says. Changes nothing. Blocks. */
 int nrd_log_peek(int root_fd, const char *dir, NrdLogStats *ret_stats, bool *ret_known) NRD_MUST_CHECK;
 
+/* The same, and how long the log is in a rendering: known when every segment was measured and has its side file
+ * (render_file.h) besides. */
+int nrd_log_peek_rendered(int root_fd, const char *dir, const NrdRendering *rendering, NrdLogStats *ret_stats,
+                          uint64_t *ret_bytes, bool *ret_known) NRD_MUST_CHECK;
+
 void nrd_log_configure(NrdLog *log, const NrdLogSettings *settings);
 
 /* Commits the batches durably, in order: stamps commit times, writes, syncs, reads back, empties hwm the first time,

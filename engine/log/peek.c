@@ -10,6 +10,7 @@
 #include "engine/log/log_private.h"
 
 #include "engine/log/index/index_file.h"
+#include "engine/log/segments/render_file.h"
 #include "engine/log/segments/segment_files.h"
 
 #include <errno.h>
@@ -22,6 +23,8 @@ typedef struct Peek {
     NrdHwm hwm;
     GArray *files; /* NrdSegmentFile, in order of base */
     NrdLogStats stats;
+    const NrdRendering *rendering; /* NULL: not wanted */
+    uint64_t rendered_bytes;
 } Peek;
 
 /* The sums of the segment of files[i] that ends before end_offset; -ENOENT when only an open can tell. */
@@ -38,7 +41,37 @@ static int read_end(const Peek *peek, guint i, NrdIndexFileKind kind, uint64_t e
     return nrd_index_file_read_end(&id, ret_end);
 }
 
-static void add(Peek *peek, guint i, const NrdIndexEnd *end)
+/* How long the segment is in the rendering; -ENOENT when only an open can tell. */
+static int add_rendered(Peek *peek, const NrdSegmentFile *file, const NrdIndexEnd *end)
+{
+    g_autofree char *path = g_strdup_printf("%s/%020" PRIu64 ".rendered", peek->dir, file->base);
+    NrdRenderFileId id = { .root_fd = peek->root_fd,
+                           .path = path,
+                           .base = file->base,
+                           .end_offset = end->offset,
+                           .size_bytes = file->size_bytes,
+                           .text_bytes = end->text_bytes,
+                           .rendering = peek->rendering };
+    NrdRenderMap map;
+    int r = nrd_render_file_read(&id, &map);
+    if (r < 0)
+        return r;
+    peek->rendered_bytes += map.bytes;
+    nrd_render_map_drop_points(&map);
+    return 0;
+}
+
+static void add_oldest(NrdLogStats *stats, const NrdSegmentFile *file, const NrdIndexEnd *end)
+{
+    stats->oldest_offset = file->base;
+    stats->oldest_last_ms = end->commit_ms;
+    stats->oldest_bytes = file->size_bytes;
+    stats->oldest_file_ms = file->mtime_ms;
+    if (end->commit_ms == 0 && file->size_bytes > 0)
+        stats->oldest_last_ms = file->mtime_ms;
+}
+
+static int add(Peek *peek, guint i, const NrdIndexEnd *end)
 {
     const NrdSegmentFile *file = &g_array_index(peek->files, NrdSegmentFile, i);
     NrdLogStats *stats = &peek->stats;
@@ -47,14 +80,9 @@ static void add(Peek *peek, guint i, const NrdIndexEnd *end)
     stats->size_bytes += file->size_bytes;
     stats->text_bytes += end->text_bytes;
     stats->last_commit_ms = MAX(stats->last_commit_ms, end->commit_ms);
-    if (i > 0)
-        return;
-    stats->oldest_offset = file->base;
-    stats->oldest_last_ms = end->commit_ms;
-    stats->oldest_bytes = file->size_bytes;
-    stats->oldest_file_ms = file->mtime_ms;
-    if (end->commit_ms == 0 && file->size_bytes > 0)
-        stats->oldest_last_ms = file->mtime_ms;
+    if (i == 0)
+        add_oldest(stats, file, end);
+    return peek->rendering != NULL && file->size_bytes > 0 ? add_rendered(peek, file, end) : 0;
 }
 
 /* The newest segment. -ENOENT as above. */
@@ -73,9 +101,8 @@ static int look_at_active(Peek *peek, guint i)
         if (r < 0)
             return r;
     }
-    add(peek, i, &end);
     peek->stats.hwm = peek->stats.next_offset = end.offset;
-    return 0;
+    return add(peek, i, &end);
 }
 
 static int look_at_segments(Peek *peek)
@@ -88,36 +115,64 @@ static int look_at_segments(Peek *peek)
         NrdIndexEnd end;
         uint64_t next = g_array_index(peek->files, NrdSegmentFile, i + 1).base;
         int r = read_end(peek, i, NRD_INDEX_OF_SEALED, next, &end);
+        if (r == 0)
+            r = add(peek, i, &end);
         if (r < 0)
             return r;
-        add(peek, i, &end);
     }
     return look_at_active(peek, n - 1);
+}
+
+/* *ret_known: the sums are right. */
+static int look_at_folder(Peek *peek, bool *ret_known)
+{
+    g_autofree char *hwm_path = g_strdup_printf("%s/hwm", peek->dir);
+    NrdSegmentOdd odd = { .name = NULL };
+
+    peek->files = g_array_new(FALSE, FALSE, sizeof(NrdSegmentFile));
+    int r = nrd_segment_files_list(peek->root_fd, peek->dir, peek->files, &odd);
+    if (r == -ENOENT) { /* no folder: nothing */
+        r = 0;
+    } else if (r == 0) {
+        r = nrd_hwm_read(peek->root_fd, hwm_path, &peek->hwm);
+        if (r == -ELOOP || r == -EINVAL || r == -ENXIO)
+            r = -ENOENT; /* something else of that name */
+        if (r == 0)
+            r = odd.name == NULL ? look_at_segments(peek) : odd.error < 0 ? odd.error : -ENOENT;
+    }
+    g_free(odd.name);
+    g_array_unref(peek->files);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    *ret_known = r == 0;
+    return 0;
 }
 
 int nrd_log_peek(int root_fd, const char *dir, NrdLogStats *ret_stats, bool *ret_known)
 {
     Peek peek = { .root_fd = root_fd, .dir = dir };
-    g_autofree char *hwm_path = g_strdup_printf("%s/hwm", dir);
-    NrdSegmentOdd odd = { .name = NULL };
-
-    peek.files = g_array_new(FALSE, FALSE, sizeof(NrdSegmentFile));
-    int r = nrd_segment_files_list(root_fd, dir, peek.files, &odd);
-    if (r == -ENOENT) { /* no folder: nothing */
-        r = 0;
-    } else if (r == 0) {
-        r = nrd_hwm_read(root_fd, hwm_path, &peek.hwm);
-        if (r == -ELOOP || r == -EINVAL || r == -ENXIO)
-            r = -ENOENT; /* something else of that name */
-        if (r == 0)
-            r = odd.name == NULL ? look_at_segments(&peek) : odd.error < 0 ? odd.error : -ENOENT;
-    }
-    g_free(odd.name);
-    g_array_unref(peek.files);
-    if (r < 0 && r != -ENOENT)
+    bool known = false;
+    int r = look_at_folder(&peek, &known);
+    if (r < 0)
         return r;
-    *ret_known = r == 0;
-    if (r == 0)
+    *ret_known = known;
+    if (known)
         *ret_stats = peek.stats;
+    return 0;
+}
+
+int nrd_log_peek_rendered(int root_fd, const char *dir, const NrdRendering *rendering, NrdLogStats *ret_stats,
+                          uint64_t *ret_bytes, bool *ret_known)
+{
+    Peek peek = { .root_fd = root_fd, .dir = dir, .rendering = rendering };
+    bool known = false;
+    int r = look_at_folder(&peek, &known);
+    if (r < 0)
+        return r;
+    *ret_known = known;
+    if (known) {
+        *ret_stats = peek.stats;
+        *ret_bytes = peek.rendered_bytes;
+    }
     return 0;
 }

@@ -18,12 +18,13 @@
  * it is a torn tail like any other.
  *
  * H below the newest segment's base is raised to it: nothing is rolled before it is committed, so such a file is stale.
- * Opening writes nothing but the cut and missing side files. All of it is the same on the next open: a cut leaves a
+ * Opening writes nothing but the cut and missing side files, and removes those that have no segment. All of it is the same on the next open: a cut leaves a
  * file of whole frames, a gap stays where it is. */
 #include "engine/log/log_private.h"
 
 #include "engine/io/io.h"
 #include "engine/log/index/scan.h"
+#include "engine/log/segments/render_file.h"
 #include "engine/log/segments/segment_age.h"
 #include "engine/log/segments/segment_files.h"
 
@@ -36,6 +37,24 @@ static int complain(NrdLog *log, const char *name, int error, const char *what)
     nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, NRD_NO_OFFSET), "cannot open %s/%s: %s", log->home.dir,
              name, what != NULL ? what : g_strerror(-error));
     return error == -ENOMEM ? -ENOMEM : -EIO;
+}
+
+/* Removes render files whose segments are gone. No failure of an open: they are of no consequence, and the next open finds
+ * them again. */
+static void remove_orphans(NrdLog *log, const GArray *files)
+{
+    g_autoptr(GArray) orphans = g_array_new(FALSE, FALSE, sizeof(uint64_t));
+    int r = log->home.read_only ? 0 : nrd_segment_files_orphans(log->home.root_fd, log->home.dir, files, orphans);
+
+    for (guint i = 0; r == 0 && i < orphans->len; i++) {
+        NrdSegment *gone = nrd_segment_new(&log->home, g_array_index(orphans, uint64_t, i), 0);
+        g_autofree char *path = nrd_segment_render_path(gone);
+        r = nrd_render_file_remove(log->home.root_fd, path);
+        nrd_segment_unref(gone);
+    }
+    if (r < 0)
+        nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, NRD_NO_OFFSET),
+                 "cannot tidy %s up of side files without a segment: %s", log->home.dir, g_strerror(-r));
 }
 
 /* Makes the segments in order of base. A listing that breaks off, or has something odd in it, is an error, never taken for
@@ -56,6 +75,8 @@ static int list_segments(NrdLog *log, GPtrArray *segments)
         nrd_segment_set_file_ms(segment, file->mtime_ms);
         g_ptr_array_add(segments, segment);
     }
+    if (r == 0)
+        remove_orphans(log, files);
     g_free(odd.name);
     g_array_unref(files);
     return r;

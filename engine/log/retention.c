@@ -5,8 +5,8 @@
  * a suffix: files go in order, and the first one that cannot go holds up the rest.
  *
  * A crash between the steps, or before the folder is synced, brings segments back: sealed ones like any other, which
- * are expired again. The side index goes before its segment: a segment without one is scanned at the next open, while
- * an index that outlived its segment would be an orphan that nobody ever removes. Should a file system keep only the
+ * are expired again. The side files go before their segment: a segment without an index is scanned at the next open, while
+ * one that outlived its segment would be an orphan that nobody ever removes. Should a file system keep only the
  * second of the two removals, the orphan does no harm: it names base, end and size of the one segment it fits. */
 #include "engine/log/log_private.h"
 
@@ -249,7 +249,9 @@ static int remove_name(NrdLog *log, int dir_fd, NrdSegment *segment, char *path)
 
 static int remove_segment(NrdLog *log, int dir_fd, NrdSegment *segment)
 {
-    int r = remove_name(log, dir_fd, segment, nrd_segment_index_path(segment));
+    int r = remove_name(log, dir_fd, segment, nrd_segment_render_path(segment));
+    if (r == 0)
+        r = remove_name(log, dir_fd, segment, nrd_segment_index_path(segment));
     if (r == 0)
         r = remove_name(log, dir_fd, segment, nrd_segment_path(segment));
     return r;

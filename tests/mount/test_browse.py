@@ -573,7 +573,7 @@ def test_scans_of_the_new_folders(m, tmp_path):
     before = {name: xattr(part, name) for name in XATTRS}
     shell(f"ls -lR {m.mnt} > /dev/null; find {m.mnt} -ls > /dev/null; du -a {m.mnt} > /dev/null")
     found = shell(f"cd {part}; grep -rl 'row 1499' . | sort").stdout.decode().split()
-    assert found == ["./from/start", "./log", "./records/1499", f"./segments/{1200:020d}.log"]
+    assert found == ["./from/start", "./log", "./log.jsonl", "./records/1499", f"./segments/{1200:020d}.log"]
     for command in (f"cp -a {part} {tmp_path}/copy", f"mkdir {tmp_path}/tar; tar -C {part} -cf - . | tar -C {tmp_path}/tar -xf -",
                     f"rsync -a {part}/ {tmp_path}/rsync"):
         shell("set -o pipefail; " + command)

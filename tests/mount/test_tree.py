@@ -16,7 +16,7 @@ from support import (CONFIG_KEYS, XATTRS, Background, Consumer, configure, drain
 
 TOPIC_FILES = {"config", "ctl", "status", "p00000"}
 PART_FILES = {"ctl", "status", "produce", "produce.jsonl", "produce.bin", "consume", "consume.jsonl", "consume.bin",
-              "drain", "ack", "log"}
+              "drain", "ack", "log", "log.jsonl"}
 LINKS = ("consume", "consume.jsonl", "consume.bin", "drain")
 LIBC = ctypes.CDLL(None, use_errno=True)
 

@@ -4,6 +4,7 @@
 #define NRD_LOG_READING_H
 
 #include "engine/base/macros.h"
+#include "engine/base/rendering.h"
 #include "engine/log/frames/record.h"
 #include "engine/log/state/settings.h"
 
@@ -45,6 +46,30 @@ uint64_t nrd_text_size(NrdText *text); /* bytes readable now; never blocks on th
  * Costs O(log segments + log index + one gap) to seek. Errors: -ENOENT when retention has taken the position away and
  * the reader was well past it (a megabyte, or half a minute without a read); -EIO, -ESHUTDOWN. */
 int nrd_text_read(NrdText *text, uint64_t pos, void *buf, size_t size, size_t *ret_size) NRD_MUST_CHECK;
+
+/* The text in a rendering (base/rendering.h) that the log knows nothing of, but for how long its records are in it. The
+ * lengths are worked out by reading the segments, once: they are remembered with each segment, and of sealed ones in side
+ * files (render_file.h), so the first question after records were written costs a read of these, and the first ever one
+ * of the whole log. */
+typedef struct NrdRendered NrdRendered;
+typedef struct NrdRenderedWant {
+    const NrdRendering *rendering;
+    bool (*give_up)(void *data); /* asked now and then while lengths are worked out; any thread; NULL: never */
+    void *data;
+} NrdRenderedWant;
+
+/* As nrd_text_open. Memory only. -ESHUTDOWN. */
+int nrd_rendered_open(NrdLog *log, const NrdRenderedWant *want, NrdRendered **ret_rendered) NRD_MUST_CHECK;
+void nrd_rendered_close(NrdRendered *rendered); /* takes NULL */
+
+/* Bytes readable now. May block for reads of whole segments. -EIO, -ENOMEM, -ESHUTDOWN, -ECANCELED (give_up said so). */
+int nrd_rendered_size(NrdRendered *rendered, uint64_t *ret_size) NRD_MUST_CHECK;
+
+/* Whether a read at pos would work out the length of whole segments first. A hint; memory only. */
+bool nrd_rendered_waits(NrdRendered *rendered, uint64_t pos);
+
+/* As nrd_text_read; works out the lengths of what lies before pos, where they are not known. */
+int nrd_rendered_read(NrdRendered *rendered, uint64_t pos, void *buf, size_t size, size_t *ret_size) NRD_MUST_CHECK;
 
 /* The first offset whose commit time is at or after time_ms (Unix milliseconds): the oldest when all are, the high
  * watermark when none is yet. Commit times never decrease, so it is a search over segments, index and one gap.

@@ -9,6 +9,7 @@
 #include "engine/log/reading/text_private.h"
 
 #include "engine/base/clock.h"
+#include "engine/log/reading/rendered_private.h"
 #include "engine/log/reading/texts.h"
 
 /* A reader that is on its way may still ask for what lies so far behind: the kernel reads ahead, out of order. */
@@ -216,6 +217,7 @@ void nrd_text_passed(NrdText *text, uint64_t pos)
 
 void nrd_text_extend_all_locked(NrdLog *log)
 {
+    nrd_rendered_extend_all_locked(log);
     for (GList *l = log->texts; l != NULL; l = l->next) {
         NrdText *text = l->data;
         g_mutex_lock(&text->lock);
@@ -240,5 +242,6 @@ void nrd_text_drop_idle(NrdLog *log)
         drop_passed_locked(text);
         g_mutex_unlock(&text->lock);
     }
+    nrd_rendered_drop_idle_locked(log, IDLE_MS);
     g_mutex_unlock(&log->lock);
 }

@@ -102,13 +102,14 @@ static int attempt(const NrdWalk *walk, NrdFrameReader *reader, bool reread, boo
 
 int nrd_walk(const NrdWalk *walk, bool *ret_found)
 {
-    NrdFrameReader reader = { 0 };
+    NrdFrameReader own = { 0 };
+    NrdFrameReader *reader = walk->reader != NULL ? walk->reader : &own;
     bool again = true;
     int r = 0;
 
     for (int i = 0; r == 0 && again && i < MAX_ATTEMPTS; i++)
-        r = attempt(walk, &reader, i > 0, ret_found, &again);
-    nrd_frame_reader_clear(&reader);
+        r = attempt(walk, reader, i > 0, ret_found, &again);
+    nrd_frame_reader_clear(&own);
     if (r == 0 && again)
         return -EIO; /* the scan finds nothing wrong, and yet reading goes wrong: the disk is failing */
     return r == 0 || r == -ENOMEM ? r : -EIO;

@@ -21,6 +21,7 @@ typedef struct NrdWalk {
     uint64_t offset; /* at the frame that holds it, or the first one behind it */
     NrdWalkVisit visit;
     void *data;
+    NrdFrameReader *reader; /* to use, and to keep the frame loaded that the walk ends at; NULL: one of its own */
 } NrdWalk;
 
 /* *ret_found: visit said so; false at the segment's end. -EIO, -ENOMEM. May block. */

@@ -4,6 +4,7 @@
 #include "engine/io/io.h"
 #include "engine/log/segments/hot_set.h"
 #include "engine/log/segments/map_cache.h"
+#include "engine/log/segments/render_cache.h"
 #include "engine/log/segments/segment_private.h"
 
 #include <errno.h>
@@ -25,10 +26,12 @@ NrdSegment *nrd_segment_new(NrdSegmentHome *home, uint64_t base, uint64_t size_b
     segment->fd = -1;
     segment->lru.data = segment;
     segment->map_lru.data = segment;
+    segment->render_lru.data = segment;
     segment->size_bytes = size_bytes;
     segment->end = (NrdIndexEnd){ .offset = base };
     g_mutex_init(&segment->load_lock);
     g_mutex_init(&segment->lock);
+    g_mutex_init(&segment->render_lock);
     return segment;
 }
 
@@ -44,11 +47,14 @@ void nrd_segment_unref(NrdSegment *segment)
         return;
     nrd_hot_forget(segment);
     nrd_map_cache_drop(segment);
+    nrd_render_cache_forget(segment);
+    nrd_render_map_drop_points(&segment->render);
     nrd_index_free(segment->index);
     if (segment->known_gaps != NULL)
         g_array_unref(segment->known_gaps);
     g_mutex_clear(&segment->load_lock);
     g_mutex_clear(&segment->lock);
+    g_mutex_clear(&segment->render_lock);
     g_free(segment);
 }
 
@@ -65,6 +71,11 @@ char *nrd_segment_path(const NrdSegment *segment)
 char *nrd_segment_index_path(const NrdSegment *segment)
 {
     return g_strdup_printf("%s/%020" PRIu64 ".index", segment->home->dir, segment->base);
+}
+
+char *nrd_segment_render_path(const NrdSegment *segment)
+{
+    return g_strdup_printf("%s/%020" PRIu64 ".rendered", segment->home->dir, segment->base);
 }
 
 void nrd_segment_report_read(NrdSegment *segment, int error)

@@ -44,8 +44,9 @@ NrdSegment *nrd_segment_ref(NrdSegment *segment);
 void nrd_segment_unref(NrdSegment *segment); /* takes NULL */
 
 uint64_t nrd_segment_base(const NrdSegment *segment);
-char *nrd_segment_path(const NrdSegment *segment);       /* beneath root_fd; g_free */
-char *nrd_segment_index_path(const NrdSegment *segment); /* of its side file; g_free */
+char *nrd_segment_path(const NrdSegment *segment);        /* beneath root_fd; g_free */
+char *nrd_segment_index_path(const NrdSegment *segment);  /* of its side file; g_free */
+char *nrd_segment_render_path(const NrdSegment *segment); /* of the other one (render_file.h); g_free */
 
 /* Keeps descriptor and index until the unpin. May block. */
 int nrd_segment_pin(NrdSegment *segment, int *ret_fd) NRD_MUST_CHECK;

@@ -9,12 +9,12 @@
 
 #define NAME_DIGITS 20
 
-/* Whether name is 20 digits and ".log"; *ret_base saturates at UINT64_MAX. */
-static bool parse_name(const char *name, uint64_t *ret_base)
+/* Whether name is 20 digits and the suffix; *ret_base saturates at UINT64_MAX. */
+static bool parse_name(const char *name, const char *suffix, uint64_t *ret_base)
 {
     uint64_t base = 0;
 
-    if (strlen(name) != NAME_DIGITS + 4 || strcmp(name + NAME_DIGITS, ".log") != 0)
+    if (strlen(name) != NAME_DIGITS + strlen(suffix) || strcmp(name + NAME_DIGITS, suffix) != 0)
         return false;
     for (int i = 0; i < NAME_DIGITS; i++) {
         if (!g_ascii_isdigit(name[i]))
@@ -50,7 +50,7 @@ static void add_name(int dir_fd, const char *name, GArray *files, NrdSegmentOdd 
     NrdSegmentFile file;
     const char *what = NULL;
 
-    if (!parse_name(name, &file.base))
+    if (!parse_name(name, ".log", &file.base))
         return; /* not ours: left alone */
     int r = look_at(dir_fd, name, &file, &what);
     if (r == 0 && what == NULL)
@@ -65,15 +65,41 @@ static gint by_base(gconstpointer a, gconstpointer b)
     return left->base < right->base ? -1 : left->base > right->base;
 }
 
+static int list_names(int root_fd, const char *dir, GPtrArray *names, int *ret_dir_fd)
+{
+    int r = nrd_io_open_dir(root_fd, dir, ret_dir_fd);
+    return r == 0 ? nrd_io->list(*ret_dir_fd, names) : r;
+}
+
+static bool has_segment(const GArray *files, uint64_t base)
+{
+    NrdSegmentFile file = { .base = base };
+    return g_array_binary_search((GArray *)files, &file, by_base, NULL);
+}
+
+int nrd_segment_files_orphans(int root_fd, const char *dir, const GArray *files, GArray *orphans)
+{
+    GPtrArray *names = g_ptr_array_new_with_free_func(g_free);
+    int dir_fd = -1;
+    uint64_t base;
+
+    int r = list_names(root_fd, dir, names, &dir_fd);
+    nrd_io_close(&dir_fd);
+    for (guint i = 0; r == 0 && i < names->len; i++) {
+        if (parse_name(names->pdata[i], ".rendered", &base) && !has_segment(files, base))
+            g_array_append_val(orphans, base);
+    }
+    g_ptr_array_unref(names);
+    return r;
+}
+
 int nrd_segment_files_list(int root_fd, const char *dir, GArray *files, NrdSegmentOdd *ret_odd)
 {
     GPtrArray *names = g_ptr_array_new_with_free_func(g_free);
     NrdSegmentOdd odd = { .name = NULL };
     int dir_fd = -1;
 
-    int r = nrd_io_open_dir(root_fd, dir, &dir_fd);
-    if (r == 0)
-        r = nrd_io->list(dir_fd, names);
+    int r = list_names(root_fd, dir, names, &dir_fd);
     for (guint i = 0; r == 0 && i < names->len; i++)
         add_name(dir_fd, names->pdata[i], files, &odd);
     nrd_io_close(&dir_fd);

@@ -20,6 +20,10 @@ typedef struct NrdSegmentOdd {
     const char *what; /* is wrong with it, in words */
 } NrdSegmentOdd;
 
+/* Appends the bases (uint64_t) of render files (render_file.h) that no segment of files, which is the whole list, goes
+ * with: a crash came between the removals of the two, or somebody took the segment away. Blocks. */
+int nrd_segment_files_orphans(int root_fd, const char *dir, const GArray *files, GArray *orphans) NRD_MUST_CHECK;
+
 /* Appends the segments (NrdSegmentFile) of a folder in order of base. One that is odd is left out, and *ret_odd is the
  * first of them: the list is the whole only when there is none. Errors: of the folder; -ENOENT: there is none. Blocks. */
 int nrd_segment_files_list(int root_fd, const char *dir, GArray *files, NrdSegmentOdd *ret_odd) NRD_MUST_CHECK;

@@ -1,9 +1,11 @@
-/* The inside of a segment, for segment*.c, hot_set.c, map_cache.c and frame_cache.c alone. */
+/* The inside of a segment, for segment*.c, render_cache.c, hot_set.c, map_cache.c and frame_cache.c alone. */
 #ifndef NRD_LOG_SEGMENT_PRIVATE_H
 #define NRD_LOG_SEGMENT_PRIVATE_H
 
+#include "engine/base/rendering.h"
 #include "engine/log/index/index_file.h"
 #include "engine/log/index/index_map.h"
+#include "engine/log/segments/render_map.h"
 #include "engine/log/segments/segment.h"
 
 struct NrdSegment {
@@ -36,6 +38,17 @@ struct NrdSegment {
     GArray *known_gaps; /* uint64_t file positions of gaps that were counted; NULL: none */
     bool read_failed;   /* logged; until a read succeeds */
     int64_t file_ms;    /* when the file was written last by the machine's clock; 0: not known */
+
+    GMutex render_lock; /* one rendering at a time; held across I/O, outside load_lock */
+    /* guarded by render_lock */
+    const NrdRendering *rendering; /* that render is of; NULL: nothing is known */
+    uint64_t render_version;       /* of the index, that it was made from */
+    NrdRenderMap render;
+    uint64_t render_saved; /* its next_offset when it was written or read last, or that failed; UINT64_MAX: never */
+
+    /* guarded by the lock of the render cache */
+    GList render_lru; /* data is the segment */
+    bool in_render_lru;
 
     /* guarded by the lock of the frame cache */
     GQueue cached;          /* its frames */

@@ -4,14 +4,17 @@
  * line are held across I/O, those below it never are: commits and all readers wait for them.
  *
  *   text->io_lock          reading/           one read of a text at a time
+ *   rendered->io_lock      reading/           as the text's
+ *   segment->render_lock   segments/          one rendering of a segment at a time
  *   log->remove_lock       below              one removal of files at a time; never together with the next
  *   segment->load_lock     segments/          one load, repair or seal of an index at a time
  *   ---
  *   log->lock              below
- *   text->lock             reading/
+ *   text->lock, rendered->lock  reading/
  *   hot_lock               segments/          the process's descriptors
  *   segment->lock          segments/
- *   cache_lock, map_lock   segments/          with nothing below them, nor the one below the other
+ *   cache_lock, map_lock   segments/          with nothing below them, nor one below another; the one of render
+ *                          maps tries a render_lock
  *   spare_lock, context_lock  frames/       likewise
  *
  * No lock covers the sync of a commit, which is the committer's: the one thread at a time that commits, rolls, trims,
@@ -58,6 +61,7 @@ struct NrdLog {
     char *poison_reason;
     NrdLogSettings settings;
     GList *texts;    /* NrdText, open ones */
+    GList *rendered; /* NrdRendered, likewise */
     GQueue detached; /* NrdSegment, a reference each: out of the list, their files still there; oldest first */
 
     GMutex remove_lock; /* one removal of files at a time; held across I/O, never by a commit */

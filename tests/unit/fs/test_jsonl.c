@@ -1,4 +1,4 @@
-/* The object of consume.jsonl, and what counts as JSON. */
+/* The object of consume.jsonl and log.jsonl, and what counts as JSON. */
 #include "fs/json_check.h"
 #include "fs/jsonl.h"
 
@@ -62,6 +62,12 @@ static void test_invalid(void)
         byte_order_mark,
         "plain text",
         "[1]x",
+        "1\"",
+        "1 \"text",
+        "{}\"",
+        "[] tru",
+        "null\"}x[2]",
+        "\"a\"\"",
         "\"\xc3\"",
         "/* c */ 1",
     };
@@ -101,7 +107,49 @@ static void assert_object(const char *key, size_t key_size, const char *payload,
     g_assert_cmpstr(out->str, ==, whole);
     g_assert_cmpuint(out->len, ==, strlen(whole));
     g_assert_true(valid(out->str));
+    g_assert_cmpuint(nrd_jsonl_length(&record), ==, out->len);
+    record.receipt = NULL; /* as in log.jsonl */
+    g_autofree char *bare =
+        g_strconcat("{\"partition\":0,\"offset\":43,\"timestamp\":1700000000000,", expected, "}\n", NULL);
+    g_string_truncate(out, 0);
+    nrd_jsonl_append(out, &record);
+    g_assert_cmpstr(out->str, ==, bare);
+    g_assert_cmpuint(nrd_jsonl_length(&record), ==, out->len);
     g_string_free(out, TRUE);
+}
+
+/* The length is that of the line, whatever the record. */
+static void test_lengths(void)
+{
+    static const char *const pieces[] = { "{\"a\":", "1",        "}", "\n", "\r",     "\"",   "\\",
+                                          "\xff",    "\xc3\xa9", " ", "x",  "\t\b\f", "\x01", "[2]" };
+    for (int i = 0; i < 5000; i++) {
+        GString *key = g_string_new(NULL), *payload = g_string_new(NULL), *out = g_string_new("before");
+        for (int k = g_test_rand_int_range(0, 6); k > 0; k--)
+            g_string_append(key, pieces[g_test_rand_int_range(0, G_N_ELEMENTS(pieces))]);
+        for (int k = g_test_rand_int_range(0, 9); k > 0; k--)
+            g_string_append(payload, pieces[g_test_rand_int_range(0, G_N_ELEMENTS(pieces))]);
+        if (i % 5 == 0)
+            g_string_append_c(payload, '\0');
+        NrdJsonlRecord record = {
+            .receipt = i % 2 ? "1:2:3" : NULL,
+            .partition = (uint32_t)i,
+            .offset = (uint64_t)g_test_rand_int(),
+            .timestamp_ms = g_test_rand_int(),
+            .key = (const uint8_t *)key->str,
+            .key_size = key->len,
+            .payload = (const uint8_t *)payload->str,
+            .payload_size = payload->len,
+        };
+        nrd_jsonl_append(out, &record);
+        g_assert_cmpuint(nrd_jsonl_length(&record), ==, out->len - 6);
+        if (!nrd_json_valid((const uint8_t *)out->str + 6, out->len - 7))
+            g_error("%s", out->str);
+        g_assert_true(memchr(out->str, '\n', out->len) == out->str + out->len - 1);
+        g_string_free(key, TRUE);
+        g_string_free(payload, TRUE);
+        g_string_free(out, TRUE);
+    }
 }
 
 static void test_objects(void)
@@ -122,5 +170,6 @@ int main(int argc, char **argv)
     g_test_add_func("/json/invalid", test_invalid);
     g_test_add_func("/json/deep", test_deep);
     g_test_add_func("/jsonl/objects", test_objects);
+    g_test_add_func("/jsonl/lengths", test_lengths);
     return g_test_run();
 }
