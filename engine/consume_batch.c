@@ -19,7 +19,7 @@ typedef struct Run {
     uint32_t n_copied;    /* ... and were copied */
     uint32_t n_leased;    /* ... and leased */
     uint64_t next_offset; /* with -EBADMSG: behind the damage */
-    NrdLease lost;        /* ... and a lease on the first lost one, or nonce 0 */
+    NrdLease lost;        /* a lease on the first one when that cannot be read, or nonce 0 */
     uint64_t nonces[RUN_MAX];
 } Run;
 
@@ -101,7 +101,7 @@ static int take_run_locked(NrdPartition *partition, NrdBatch *batch, Run *run)
     int rc = copy_run_locked(partition, batch, run);
     if (run->n_copied > 0)
         run->n_leased = lease_run(partition, batch->sure, run, run->n_copied);
-    else if (rc == -EBADMSG && lease_run(partition, batch->sure, run, 1) > 0)
+    else if ((rc == -EBADMSG || rc == -ENOENT) && lease_run(partition, batch->sure, run, 1) > 0)
         run->lost = (NrdLease){ run->first, run->nonces[0] };
     if (run->n_leased < run->n_copied)
         drop_copies(batch, run->n_copied - run->n_leased);
@@ -120,9 +120,11 @@ static int take_run(NrdPartition *partition, NrdBatch *batch, uint32_t max, uint
     if (run.n > 0)
         rc = take_run_locked(partition, batch, &run);
     pthread_mutex_unlock(&partition->read_lock);
-    if (run.lost.nonce != 0)
+    if (run.lost.nonce != 0 && rc == -EBADMSG)
         nrd_consume_skip(partition, run.lost, run.next_offset);
-    /* Damage was skipped, or is met again as the first of the next run; retention was faster. */
+    /* Damage was skipped, or is met again as the first of the next run. -ENOENT: retention was faster, and the next run
+     * starts at the new oldest, which drops the lease; should it not have, the lease keeps the loop from turning on the
+     * spot. */
     if (rc == -EBADMSG || rc == -ENOENT || run.n_copied > 0)
         rc = 0;
     *ret_n = run.n_leased;

@@ -168,6 +168,18 @@ NrdHold *nrd_held_find(const NrdHeld *held, uint32_t partition, uint64_t offset)
     return i < held->holds->len && compare(at(held, i), partition, offset) == 0 ? at(held, i) : NULL;
 }
 
+guint nrd_held_find_offset(const NrdHeld *held, uint64_t offset, NrdHold *ret_hold)
+{
+    guint n = 0;
+    for (guint i = held->head; i < held->holds->len; i++) {
+        if (at(held, i)->offset != offset)
+            continue;
+        *ret_hold = *at(held, i);
+        n++;
+    }
+    return n;
+}
+
 void nrd_held_put(NrdHeld *held, NrdHold hold)
 {
     bool is_last =

@@ -22,6 +22,9 @@ void nrd_held_put_all(NrdHeld *held, const NrdHold *holds, guint n);
 /* The lease on a record, or NULL; valid until the next change. O(log n). */
 NrdHold *nrd_held_find(const NrdHeld *held, uint32_t partition, uint64_t offset);
 
+/* How many there are with this offset, of any partition, and one of them. O(n). */
+guint nrd_held_find_offset(const NrdHeld *held, uint64_t offset, NrdHold *ret_hold);
+
 void nrd_held_remove(NrdHeld *held, uint32_t partition, uint64_t offset); /* one that is not there too */
 
 /* All of them, by partition and offset (NrdHold; g_array_unref); take empties the set. */

@@ -337,17 +337,8 @@ int nrd_stream_settle_delivered(NrdHandle *handle, NrdVerb verb)
 /* The one record held with that offset, whatever its partition; -EINVAL when there are several. */
 static int find_offset_locked(NrdStream *stream, uint64_t offset, NrdHold *ret_lease)
 {
-    int error = -ESTALE;
-    GArray *leases = nrd_held_list(stream->held);
-    for (guint i = 0; i < leases->len; i++) {
-        NrdHold lease = g_array_index(leases, NrdHold, i);
-        if (lease.offset != offset)
-            continue;
-        error = error == -ESTALE ? 0 : -EINVAL;
-        *ret_lease = lease;
-    }
-    g_array_unref(leases);
-    return error;
+    guint n = nrd_held_find_offset(stream->held, offset, ret_lease);
+    return n == 1 ? 0 : n == 0 ? -ESTALE : -EINVAL;
 }
 
 static int find_record(NrdStream *stream, int64_t partition, uint64_t offset, NrdHold *ret_lease)

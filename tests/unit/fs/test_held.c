@@ -35,6 +35,14 @@ static void assert_same(NrdHeld *held, const Model *model)
             g_assert_cmpuint(hold ? hold->nonce : 0, ==, model->nonce[partition][offset]);
         }
     }
+    for (uint64_t offset = 0; offset < N_OFFSETS; offset++) {
+        NrdHold one = { .nonce = 0 };
+        guint n = 0;
+        for (uint32_t partition = 0; partition < N_PARTITIONS; partition++)
+            n += model->nonce[partition][offset] != 0;
+        g_assert_cmpuint(nrd_held_find_offset(held, offset, &one), ==, n);
+        g_assert_true(n == 0 || model->nonce[one.partition][offset] == one.nonce);
+    }
     GArray *holds = nrd_held_list(held);
     g_assert_cmpuint(nrd_held_count(held), ==, holds->len);
     assert_listed(holds, model);
