@@ -248,7 +248,8 @@ static size_t ack_from_frontier(NrdQueue *queue, const NrdLease *leases, size_t 
 {
     uint64_t frontier = nrd_settled_frontier(queue->settled);
     size_t i = 0;
-    while (i < n && leases[i].offset == frontier + i && nrd_queue_leased(queue, leases[i].offset, leases[i].nonce, now_mono_ms))
+    while (i < n && leases[i].offset == frontier + i &&
+           nrd_queue_leased(queue, leases[i].offset, leases[i].nonce, now_mono_ms))
         i++;
     nrd_lease_table_remove_run(queue->leases, frontier, (uint32_t)i);
     if (i > 0)

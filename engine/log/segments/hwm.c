@@ -55,12 +55,22 @@ int nrd_hwm_read(int root_fd, const char *path, NrdHwm *ret_hwm)
     return 0;
 }
 
+/* A sync of a file system that is shut down meanwhile may return success for what it threw away; a read that begins
+ * afterwards fails. */
+static int prove_empty(int fd)
+{
+    uint8_t byte;
+    size_t n = 0;
+    int r = nrd_io_pread_full(fd, &byte, 1, 0, &n);
+    return r == 0 && n > 0 ? -EIO : r;
+}
+
 int nrd_hwm_empty(int root_fd, const char *path, bool again)
 {
     uint64_t size = 0;
     int fd = -1;
 
-    int r = open_file(root_fd, path, O_WRONLY, &fd, &size);
+    int r = open_file(root_fd, path, O_RDWR, &fd, &size);
     if (r == -ENOENT)
         return 0;
     if (r == 0 && again)
@@ -71,6 +81,8 @@ int nrd_hwm_empty(int root_fd, const char *path, bool again)
      * yet, and stay hidden. After it the file is empty, and the record tail tells the boundary. */
     if (r == 0)
         r = nrd_io->fsync(fd);
+    if (r == 0)
+        r = prove_empty(fd);
     nrd_io_close(&fd);
     return r;
 }

@@ -206,6 +206,7 @@ static void test_failures_leave_nothing(void)
         { FAULT_FTRUNCATE, 1, -EIO, -EIO }, /* of the hwm file */
         { FAULT_FSYNC, 1, -EIO, -EIO },     /* of the hwm file */
         { FAULT_OPEN, 1, -EMFILE, -EIO },   /* of the hwm file */
+        { FAULT_PREAD, 2, -EIO, -EIO },     /* of the hwm file, after its sync */
     };
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
         Fixture f;
