@@ -10,6 +10,7 @@ import time
 import pytest
 from support import (Background, Consumer, configure, drain, fails, lines, log, number, open_fails, produce, read_file,
                      shell, take, wait_for, write_all, write_file, xattr)
+from test_faults import Inject, active_segment, fill, need_strace, on_small_disk, small_disk  # noqa: F401
 from test_tree import as_nobody
 
 HOUR_MS = 3600000
@@ -738,6 +739,62 @@ def test_a_child_out_of_service_holds_up_itself_alone(m):
     write_file(m.part("c") + "/ctl", b"reopen\n")
     settled(m, ["own", *range(50)])
     wait_for(lambda: lag(m) == 0 and "failed" not in " ".join(status(m)["rows"][0]), "the page to say so")
+
+
+def poison(m, topic):
+    """Makes the next sync of the topic's first partition fail."""
+    fault = Inject(m, active_segment(m, topic), "fdatasync,fsync", "error=EIO")
+    try:
+        with pytest.raises(OSError):
+            produce(m.part(topic), "lost")
+    finally:
+        fault.stop()
+    assert number(m.part(topic), "poisoned") == 1
+
+
+def test_a_poisoned_child_waits_for_its_reopen(m):
+    need_strace()
+    m.make("p")
+    for child in ("c", "well"):
+        m.make(child)
+        produce(m.part(child), "own")
+        attach(m, child)
+    poison(m, "c")
+    produce(m.part("p"), *range(30))
+    settled(m, ["own", *range(30)], "well")
+    assert log(m.part("c")) == b"own\n"
+    wait_for(lambda: "failed" in " ".join(status(m)["rows"][0]), "the failure in the page")
+    assert lag(m) == 30 and lag(m, "well") == 0
+    write_file(m.part("c") + "/ctl", b"reopen\n")
+    settled(m, ["own", *range(30)])
+
+
+def test_copies_go_around_a_poisoned_partition(m):
+    need_strace()
+    m.make("p")
+    m.make("c", partitions=2)
+    produce(m.part("c"), "own")
+    attach(m)
+    poison(m, "c")
+    produce(m.part("p"), *range(30))
+    settled(m, ["own", *range(30)])
+    assert len(log(m.part("c", 1)).splitlines()) == 30
+    wait_for(lambda: lag(m) == 0, "the lag to be gone")
+
+
+def test_a_full_disk_attaches_nothing(on_small_disk):  # noqa: F811
+    m = on_small_disk
+    m.make("p")
+    m.make("c", fanout_delay_ms=5000)
+    filler = fill(os.path.dirname(m.data))
+    assert fails(attach, m) == errno.ENOSPC
+    assert os.listdir(children(m)) == []
+    os.unlink(filler)
+    os.close(os.open(m.part("c") + "/produce", os.O_WRONLY))
+    attach(m)
+    m.restart()
+    assert os.listdir(children(m)) == ["c"]
+    assert open_fails(m.part("c") + "/produce", os.O_WRONLY) == errno.EPERM
 
 
 def test_a_damaged_parent_leaves_its_children_alone(m):
