@@ -197,13 +197,17 @@ static int refuse_retention(NrdTopic *parent, const char *child, int64_t delay_m
     return refuse(parent, child, -EINVAL, why);
 }
 
+static int check_one_service(NrdTopic *parent, NrdTopic *child, NrdTopic *either, const char *why)
+{
+    int rc = nrd_topic_retry(either);
+    return rc == -EIO ? refuse(parent, child->name, rc, why) : rc;
+}
+
+/* What passes by itself is looked at again. */
 static int check_service(NrdTopic *parent, NrdTopic *child)
 {
-    g_autofree char *parent_fault = nrd_topic_fault(parent);
-    g_autofree char *child_fault = nrd_topic_fault(child);
-    if (parent_fault)
-        return refuse(parent, child->name, -EIO, "the parent is out of service");
-    return child_fault ? refuse(parent, child->name, -EIO, "it is out of service") : 0;
+    int rc = check_one_service(parent, child, parent, "the parent is out of service");
+    return rc < 0 ? rc : check_one_service(parent, child, child, "it is out of service");
 }
 
 /* Both are in service, or one of them has just been damaged. */
