@@ -11,7 +11,7 @@
  *        deliver park N_THREADS               opens the files named on standard input; so many threads wait in a read of
  *                                             one each, the others wait in one poll
  * Prints, of the first four: records or reads, and seconds; of trips and wake medians in
- * microseconds (wake: the wake-up, the append, the read); hold and park say
+ * microseconds (wake: from the fsync, from the write, the append, the read); hold and park say
  * so when they have come so far, and end with standard input. */
 #define _GNU_SOURCE
 #include <endian.h>
@@ -285,13 +285,18 @@ static double bare_trip(int fd, const char *path)
     return (now_s() - start) * 1e6;
 }
 
-static double commit_and_wake(int fd, const char *record, size_t size, const char *path, Sleeper *sleeper, size_t n)
+/* From before the fsync that commits a record to the return of the read that waits for it; *ret_with_write: from before
+ * the write of the record. */
+static double commit_and_wake(int fd, const char *record, size_t size, const char *path, Sleeper *sleeper, size_t n,
+                              double *ret_with_write)
 {
     double start = begin_rested(); /* it waits by now */
     write_or_die(fd, record, size, path);
+    double written = now_s();
     sync_or_die(fd, path);
     wait_until(sleeper, &sleeper->n_woken, n);
-    return (sleeper->woken_s - start) * 1e6;
+    *ret_with_write = (sleeper->woken_s - start) * 1e6;
+    return (sleeper->woken_s - written) * 1e6;
 }
 
 static int wake(const char *folder, const char *plain_path, size_t n)
@@ -302,7 +307,8 @@ static int wake(const char *folder, const char *plain_path, size_t n)
     snprintf(consume_path, sizeof consume_path, "%s/consume", folder);
     snprintf(ack_path, sizeof ack_path, "%s/ack", folder);
     Sleeper sleeper = { .path = consume_path, .n = n };
-    double *woken = malloc(n * sizeof *woken), *plain = malloc(n * sizeof *plain), *trip = malloc(n * sizeof *trip);
+    double *woken = malloc(n * sizeof *woken), *with_write = malloc(n * sizeof *with_write);
+    double *plain = malloc(n * sizeof *plain), *trip = malloc(n * sizeof *trip);
     pthread_t thread;
     memset(record, 'w', sizeof record - 1);
     record[sizeof record - 1] = '\n';
@@ -316,10 +322,10 @@ static int wake(const char *folder, const char *plain_path, size_t n)
         wait_until(&sleeper, &sleeper.n_begun, i + 1);
         plain[i] = append_plain(plain_fd, record, sizeof record, plain_path);
         trip[i] = bare_trip(ack_fd, ack_path);
-        woken[i] = commit_and_wake(fd, record, sizeof record, produce_path, &sleeper, i + 1);
+        woken[i] = commit_and_wake(fd, record, sizeof record, produce_path, &sleeper, i + 1, &with_write[i]);
     }
     pthread_join(thread, NULL);
-    printf("%.2f %.2f %.2f\n", median(woken, n), median(plain, n), median(trip, n));
+    printf("%.2f %.2f %.2f %.2f\n", median(woken, n), median(with_write, n), median(plain, n), median(trip, n));
     return 0; /* the rest goes with the process */
 }
 
