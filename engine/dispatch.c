@@ -135,6 +135,21 @@ static void warm(void *user_data, const NrdIngressTarget *target)
         leave(partition);
 }
 
+/* A crash in the middle of a commit may have left the records above the high watermark: they are there, since the next
+ * commit would expose them. */
+static NrdIngressResult look_for(NrdPartition *partition, const NrdIngressSlice *slice, uint64_t offset,
+                                 bool *ret_present)
+{
+    if (nrd_produce_expose(partition) < 0)
+        return NRD_INGRESS_FAILED;
+    NrdLog *log = atomic_load(&partition->log);
+    uint64_t hwm = nrd_log_hwm(log);
+    if (hwm >= slice->n_records && hwm - slice->n_records >= offset)
+        return compare(log, *slice, offset, ret_present);
+    *ret_present = false;
+    return NRD_INGRESS_DONE;
+}
+
 static NrdIngressResult present(void *user_data, const NrdIngressTarget *target, const NrdIngressSlice *slice,
                                 uint64_t offset, bool *ret_present)
 {
@@ -142,12 +157,7 @@ static NrdIngressResult present(void *user_data, const NrdIngressTarget *target,
     NrdIngressResult result = enter(user_data, target, &partition);
     if (result != NRD_INGRESS_DONE)
         return result;
-    NrdLog *log = atomic_load(&partition->log);
-    uint64_t hwm = nrd_log_hwm(log);
-    if (hwm < slice->n_records || hwm - slice->n_records < offset)
-        *ret_present = false;
-    else
-        result = compare(log, *slice, offset, ret_present);
+    result = look_for(partition, slice, offset, ret_present);
     leave(partition);
     return result;
 }

@@ -334,6 +334,9 @@ void nrd_produce_fail_waiters(NrdPartition *partition, int error);
  * failure nothing of it is left, and nothing of it will be tried again. The caller has a pin. Blocks. */
 int nrd_produce_commit(NrdPartition *partition, NrdRecordBatch *batch, uint64_t *ret_first) NRD_MUST_CHECK;
 
+/* Makes visible what a crash in the middle of a commit has left above the high watermark. The caller has a pin. Blocks. */
+int nrd_produce_expose(NrdPartition *partition) NRD_MUST_CHECK;
+
 #define NRD_RANGES_BYTES ((size_t)(1 * NRD_MIB))
 
 /* Adds a line for nrd_producer_read_ranges; keeps about NRD_RANGES_BYTES at most. Pure. */

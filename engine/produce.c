@@ -232,6 +232,13 @@ static void kick_when_too_large(NrdPartition *partition)
     nrd_housekeeping_kick_retention(partition->topic->engine->housekeeping);
 }
 
+static void announce(NrdPartition *partition)
+{
+    nrd_consume_wake(partition);
+    nrd_fan_committed(partition);
+    kick_when_too_large(partition);
+}
+
 /* One round, entered and left with the produce lock held; each result goes to those it concerns. */
 static void run_round_locked(NrdPartition *partition)
 {
@@ -244,11 +251,8 @@ static void run_round_locked(NrdPartition *partition)
     pthread_mutex_unlock(&partition->produce_lock);
     bool committed = round.error == 0 && round.batches->len > 0;
     round_answer(&round);
-    if (committed) {
-        nrd_consume_wake(partition);
-        nrd_fan_committed(partition);
-        kick_when_too_large(partition);
-    }
+    if (committed)
+        announce(partition);
     pthread_mutex_lock(&partition->produce_lock);
 }
 
@@ -321,6 +325,21 @@ void nrd_produce_fail_waiters(NrdPartition *partition, int error)
     for (guint i = 0; i < waiters->len; i++)
         answer(&g_array_index(waiters, NrdSyncWaiter, i), error);
     g_array_unref(waiters);
+}
+
+int nrd_produce_expose(NrdPartition *partition)
+{
+    int rc = nrd_produce_enter(partition);
+    if (rc < 0)
+        return rc;
+    NrdLog *log = atomic_load(&partition->log);
+    uint64_t hwm = nrd_log_hwm(log);
+    rc = nrd_log_expose(log);
+    bool exposed = nrd_log_hwm(log) > hwm;
+    nrd_produce_leave(partition);
+    if (exposed)
+        announce(partition);
+    return rc;
 }
 
 static void flush(NrdPartition *partition, unsigned max_rounds)

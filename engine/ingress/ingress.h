@@ -64,7 +64,7 @@ typedef struct NrdIngressOps {
                                size_t n_slices, uint64_t *ret_first);
     /* Opens what has to be open for next_offset to know. May fail: then the commit says why. */
     void (*warm)(void *user_data, const NrdIngressTarget *target);
-    /* Whether exactly these records stand at offset, committed. */
+    /* Whether exactly these records stand at offset, committed, or left by a crash in the middle of their commit. */
     NrdIngressResult (*present)(void *user_data, const NrdIngressTarget *target, const NrdIngressSlice *slice,
                                 uint64_t offset, bool *ret_present);
     /* Another partition of the topic that seems well; false: there is none. Memory only. */

@@ -317,6 +317,19 @@ static void roll_if_full(NrdLog *log, uint64_t segment_bytes)
                  g_strerror(-r));
 }
 
+/* A commit without records: what the open found above the boundary was synced and checked then, and the next commit would
+ * expose it in any case. */
+int nrd_log_expose(NrdLog *log)
+{
+    NrdLogSettings settings = { 0 };
+    int r = nrd_log_check_writable(log);
+    if (r < 0 || nrd_load(&log->hwm) == nrd_load(&log->next_offset))
+        return r;
+    r = commit_errno(commit_batches(log, NULL, 0, &settings));
+    report(log, r);
+    return r;
+}
+
 int nrd_log_commit(NrdLog *log, NrdRecordBatch *const *batches, size_t n_batches, uint64_t *ret_first)
 {
     uint64_t n_records = 0;

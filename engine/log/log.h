@@ -78,6 +78,10 @@ void nrd_log_configure(NrdLog *log, const NrdLogSettings *settings);
  * Errors: -ENOSPC, -EDQUOT, -EFBIG, -EIO, -ESHUTDOWN. The caller is the only committer. Blocks. */
 int nrd_log_commit(NrdLog *log, NrdRecordBatch *const *batches, size_t n_batches, uint64_t *ret_first) NRD_MUST_CHECK;
 
+/* Makes visible what an open found above the high watermark, whole and checked, as the next commit would; nothing to do is
+ * success. Errors and threads as of a commit. Blocks. */
+int nrd_log_expose(NrdLog *log) NRD_MUST_CHECK;
+
 /* 0, or -EIO when poisoned. Never blocks. */
 int nrd_log_check(NrdLog *log) NRD_MUST_CHECK;
 

@@ -399,6 +399,12 @@ static void test_hwm_values(void)
         put_hwm(&f, cases[i].value);
         expect_thrice(&f, cases[i].hwm, 6, 6, 6);
         fixture_open(&f);
+        if (i % 2 == 0) {
+            g_assert_cmpint(nrd_log_expose(f.log), ==, 0);
+            g_assert_cmpuint(nrd_log_hwm(f.log), ==, 6);
+            g_assert_cmpint(nrd_log_expose(f.log), ==, 0);
+            expect_records(&f, 0, 6);
+        }
         g_assert_cmpuint(fixture_commit(&f, "r6"), ==, 6); /* exposes what was hidden */
         expect_records(&f, 0, 7);
         fixture_tear_down(&f);
