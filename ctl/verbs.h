@@ -1,0 +1,7 @@
+/* The verbs: each has a file of its own name. argv[0] is the verb; the result is the exit status. */
+#ifndef NRD_CTL_VERBS_H
+#define NRD_CTL_VERBS_H
+
+int nrd_verb_check(int argc, char **argv);
+
+#endif
