@@ -53,7 +53,7 @@ static void on_interrupt(int number)
 
 void nrd_cli_catch_interrupts(void)
 {
-    struct sigaction action = { .sa_handler = on_interrupt };
+    struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART };
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }

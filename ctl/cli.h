@@ -27,7 +27,8 @@ bool nrd_cli_parse(const NrdCliVerb *verb, const GOptionEntry *entries, int *arg
 /* "naradctl VERB: <sentence>" and a newline on standard error. */
 void nrd_cli_say(const char *format, ...) G_GNUC_PRINTF(1, 2);
 
-/* From now on SIGINT and SIGTERM do not end the process but make nrd_cli_interrupted true (and calls that wait, EINTR). */
+/* From now on SIGINT and SIGTERM do not end the process but make nrd_cli_interrupted true (poll
+ * and sleeps end; reads and writes go on). */
 void nrd_cli_catch_interrupts(void);
 bool nrd_cli_interrupted(void);
 

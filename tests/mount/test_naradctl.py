@@ -1,0 +1,341 @@
+"""naradctl on real data directories and mounts: what it finds, what it refuses, and that looking changes nothing."""
+
+import json
+import os
+import pty
+import random
+import shutil
+import signal
+import struct
+import subprocess
+
+import pytest
+import seglog
+from support import NARADFS, Mount, ack, configure, produce, take, write_file
+
+NARADCTL = os.path.join(os.path.dirname(os.path.dirname(NARADFS)), "ctl", "naradctl")
+SEED = int(os.environ.get("NARADFS_SEED", "20260101"))
+N_DAMAGES = int(os.environ.get("NARADFS_CHECK_DAMAGES", "160"))
+
+
+def ctl(*arguments, code=0, stdin=b""):
+    """Runs naradctl and requires its exit status; standard output."""
+    done = subprocess.run([NARADCTL, *map(str, arguments)], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          check=False)
+    assert done.returncode == code, (arguments, done.returncode, done.stdout[-3000:], done.stderr[-3000:])
+    return done.stdout
+
+
+def refused(*arguments, code=1):
+    """Runs naradctl and requires a failure; its sentence."""
+    done = subprocess.run([NARADCTL, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, check=False)
+    assert done.returncode == code, (done.returncode, done.stdout[-3000:], done.stderr[-3000:])
+    assert done.stderr.count(b"\n") == 1, done.stderr
+    return done.stderr.decode()
+
+
+def check(data, code=0):
+    """naradctl check --json; (findings, summary)."""
+    *findings, last = [json.loads(line) for line in ctl("check", "--json", data, code=code).splitlines()]
+    assert last["summary"]["exit"] == code
+    assert last["summary"]["errors"] == sum(f["severity"] == "error" for f in findings)
+    return findings, last["summary"]
+
+
+def snapshot(folder):
+    """Everything below a folder: names, contents, times."""
+    found = {}
+    for where, folders, files in os.walk(folder):
+        for name in folders + files:
+            path = os.path.join(where, name)
+            st = os.lstat(path)
+            found[path] = (st.st_mode, st.st_size, st.st_mtime_ns, st.st_ctime_ns)
+            if name in files:
+                with open(path, "rb") as file:
+                    found[path] += (file.read(),)
+    return found
+
+
+def patch(path, pos, data):
+    with open(path, "r+b") as file:
+        file.seek(pos)
+        file.write(data)
+
+
+def segments(folder):
+    return [f"{folder}/{name}" for name in sorted(os.listdir(folder)) if name.endswith(".log")]
+
+
+def relative(data, path):
+    return os.path.relpath(path, data)
+
+
+def fill(m):
+    """Topics t (three segments in p00000, one of them compressed, something settled; p00001) and u."""
+    part = m.make("t", segment_bytes=65536, partitions=2)
+    for i in range(3):
+        configure(m.topic("t"), codec="zstd" if i == 1 else "none")
+        for k in range(4):
+            produce(part, *[b"%d.%d.%d " % (i, k, n) + b"x" * (n * 13 % 90) for n in range(40)])
+        if i < 2:
+            write_file(part + "/ctl", b"roll\n")
+    handles = [item["handle"] for item in take(part, 9)]
+    ack(part, *handles[:4], handles[6], sync=True)
+    produce(m.part("t", 1), *range(50))
+    produce(m.make("u"), "one", "two")
+    return 3 * 4 * 40 + 50 + 2
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A data directory that a clean stop left; not to be changed."""
+    m = Mount(tmp_path_factory.mktemp("filled")).start()
+    try:
+        n_records = fill(m)
+        m.stop()
+        yield m.data, n_records
+    finally:
+        wrong = m.destroy()
+        assert wrong is None, wrong
+
+
+@pytest.fixture
+def data(filled, tmp_path):
+    """A copy of it."""
+    shutil.copytree(filled[0], tmp_path / "data")
+    return str(tmp_path / "data")
+
+
+# -- check: what is well
+
+
+def test_check_finds_nothing_in_a_directory_that_was_closed_cleanly(filled):
+    before = snapshot(filled[0])
+    findings, summary = check(filled[0])
+    assert findings == []
+    assert (summary["topics"], summary["partitions"], summary["segments"]) == (2, 3, 5)
+    assert summary["records"] == filled[1]
+    assert snapshot(filled[0]) == before
+    assert ctl("check", filled[0]).count(b"\n") == 1
+
+
+def test_check_refuses_while_a_daemon_serves_the_directory(m):
+    produce(m.make("t"), "a")
+    assert f"pid {m.process.pid}" in refused("check", m.data, code=8)
+
+
+def test_check_of_what_is_no_data_directory(tmp_path):
+    (tmp_path / "file").write_text("x")
+    assert "not a data directory" in refused("check", tmp_path, code=8)
+    assert "No such file" in refused("check", tmp_path / "nothing", code=8)
+    assert "argument is missing" in refused("check", code=16)
+    assert "--nonsense" in refused("check", "--nonsense", tmp_path, code=16)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+# -- check: damage
+
+
+def test_check_reports_damage_in_any_committed_frame(data, filled):
+    """Flips, cuts and zeros at random places of random files. Never a crash; damage in a segment or a topic record is
+    always an error that names the file; damage in a side index never is one."""
+    rng = random.Random(f"{SEED} damage")
+    files = [os.path.join(where, name) for where, _, names in os.walk(data) for name in sorted(names) if name != "lock"]
+    files = sorted(path for path in files if os.path.getsize(path))
+    pools = [[path for path in files if path.endswith(".log")], files]
+    for number in range(N_DAMAGES):
+        path = rng.choice(pools[number % 2])
+        with open(path, "rb") as file:
+            whole = file.read()
+        damaged = bytearray(whole)
+        how = rng.choice(["flip", "cut", "zero", "noise"])
+        pos = rng.randrange(len(whole))
+        end = rng.randrange(pos + 1, min(len(whole), pos + 3000) + 1)
+        if how == "flip":
+            damaged[pos] ^= 1 << rng.randrange(8)
+        elif how == "cut":
+            del damaged[pos:]
+        elif how == "zero":
+            damaged[pos:end] = bytes(end - pos)
+        else:
+            damaged[pos:end] = rng.randbytes(end - pos)
+        if damaged == whole:
+            continue
+        with open(path, "wb") as file:
+            file.write(damaged)
+        done = subprocess.run([NARADCTL, "check", "--json", data], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              check=False)
+        what = (number, how, path, pos, end, done.stdout[-2000:], done.stderr[-2000:])
+        assert done.returncode in (0, 4), what
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        errors = [row["path"] for row in rows[:-1] if row["severity"] == "error"]
+        if path.endswith((".log", ".topic")):
+            assert relative(data, path) in errors, what
+        if path.endswith(".index"):
+            assert errors == [], what
+        if path.endswith("/hwm") and how == "flip":
+            assert errors != [], what
+        with open(path, "wb") as file:
+            file.write(whole)
+    assert check(data)[0] == []
+
+
+def test_check_tells_a_torn_tail_from_damage_below_the_high_watermark(data):
+    folder = f"{data}/topics/t/p00000"
+    last = segments(folder)[-1]
+    size = os.path.getsize(last)
+    with open(last, "rb") as file:
+        whole = file.read()
+    frame = list(seglog.frames(whole))[-1]
+
+    with open(last, "ab") as file:  # a commit that was on its way when the power went
+        file.write(whole[frame.pos:frame.pos + 60])
+    findings, _ = check(data)
+    assert [(f["severity"], f["kind"], f["pos"]) for f in findings] == [("note", "tail", size)]
+
+    with open(last, "wb") as file:  # the last committed frame is torn
+        file.write(whole[:-5])
+    findings, _ = check(data, code=4)
+    (error,) = [f for f in findings if f["severity"] == "error"]
+    assert (error["kind"], error["offset"], error["end_offset"]) == ("frame", frame.base, frame.base + frame.n_records)
+
+    os.truncate(f"{folder}/hwm", 0)  # the same after a crash: nobody knows whether it was promised
+    findings, _ = check(data)
+    assert sorted(f["kind"] for f in findings) == ["hwm", "tail"]
+
+
+def test_check_after_a_crash_is_clean(mounts):
+    m = mounts()
+    fill(m)
+    m.kill()
+    findings, _ = check(m.data)
+    assert {f["severity"] for f in findings} == {"note"}
+    assert "hwm" in {f["kind"] for f in findings}
+
+
+def test_check_finds_a_high_watermark_that_hides_records(data):
+    folder = f"{data}/topics/t/p00000"
+    with open(segments(folder)[-1], "rb") as file:
+        frames = list(seglog.frames(file.read()))
+    for value, word in ((frames[-1].base + 3, "within a frame"), (frames[-1].base, "hides committed records")):
+        patch(f"{folder}/hwm", 0, struct.pack(">Q", value))
+        findings, _ = check(data, code=4)
+        assert any(f["kind"] == "hwm" and word in f["message"] for f in findings), findings
+
+
+def test_check_finds_times_that_go_back(data):
+    path = segments(f"{data}/topics/u/p00000")[0]
+    with open(path, "rb") as file:
+        frame = next(seglog.frames(file.read()))
+    stored = bytearray(frame.stored)
+    second = 4 + struct.unpack_from(">I", stored)[0]
+    time_pos = second + 4 + 2  # length, version, empty key
+    stored[time_pos:time_pos + 8] = struct.pack(">Q", 12345)
+    head = seglog.HEADER.pack(seglog.MAGIC, frame.flags, frame.n_records, frame.base, frame.raw_size, frame.size, 0)
+    crc = seglog.crc32c(head[2:23] + bytes(stored))
+    patch(path, frame.pos, head[:23] + struct.pack(">I", crc) + bytes(stored))
+    findings, _ = check(data, code=4)
+    assert [f["kind"] for f in findings if f["severity"] == "error"] == ["time"]
+
+
+def test_check_looks_at_markers_and_strays(data):
+    marker = f"{data}/topics/t/incarnation"
+    with open(marker, "rb") as file:
+        mine = file.read()
+    with open(marker, "wb") as file:
+        file.write(b"0123456789abcdef")
+    findings, _ = check(data, code=4)
+    assert [(f["kind"], f["path"]) for f in findings] == [("incarnation", "topics/t/incarnation")]
+    with open(marker, "wb") as file:
+        file.write(mine)
+    os.mkdir(f"{data}/topics/gone.stale-0123456789abcdef")
+    os.rename(f"{data}/meta/u.topic", f"{data}/meta/u.topic.tmp")
+    for name in ("x", "topics/t/readme", "topics/t/p00001/0.index", "topics/t/p00001/fanout-c.offset", "ingress/x"):
+        with open(f"{data}/{name}", "w", encoding="utf-8") as file:
+            file.write("x")
+    findings, _ = check(data)
+    assert sorted((f["kind"], f["path"]) for f in findings) == sorted(
+        [("quarantined", "topics/gone.stale-0123456789abcdef"), ("stray", "meta/u.topic.tmp"), ("folder", "topics/u"),
+         ("stray", "x"), ("stray", "topics/t/readme"), ("stray", "topics/t/p00001/0.index"),
+         ("stray", "topics/t/p00001/fanout-c.offset"), ("stray", "ingress/x")])
+    shutil.rmtree(f"{data}/topics/t")
+    findings, _ = check(data, code=4)
+    assert [f["path"] for f in findings if f["severity"] == "error"] == ["topics/t"]
+
+
+def test_check_reads_what_consumers_have_settled(data):
+    folder = f"{data}/topics/t/p00000"
+    with open(f"{folder}/consumer.ahead", "rb") as file:
+        newest = max((file.read(4096), file.read(4096)), key=lambda slot: slot[8:16])
+    older = newest[:8] + struct.pack(">Q", struct.unpack(">Q", newest[8:16])[0] - 1) + newest[16:4092]
+    whole = older[:4092] + struct.pack(">I", seglog.crc32c(older)) + newest
+    if newest[8:16] == struct.pack(">Q", 1):
+        whole = newest + bytes(4096)
+    with open(f"{folder}/consumer.ahead", "wb") as file:
+        file.write(whole)
+    assert check(data)[0] == []
+    pos = 4096 + 20 if whole[4096] else 4200  # a byte of the slot that does not have to count
+    patch(f"{folder}/consumer.ahead", pos, b"\x55")
+    findings, _ = check(data)
+    assert [(f["severity"], f["kind"]) for f in findings] == [("note", "frontier")]
+    patch(f"{folder}/consumer.ahead", 20, b"\x55")
+    findings, _ = check(data, code=4)
+    assert "no valid slot" in findings[0]["message"]
+    with open(f"{folder}/consumer.ahead", "wb") as file:
+        file.write(whole)
+    patch(f"{folder}/consumer.offset", 0, struct.pack(">Q", 10**6))
+    findings, _ = check(data, code=4)
+    assert "is settled, but the records end" in findings[0]["message"]
+
+
+def test_check_reads_the_ingress_wal(mounts):
+    m = mounts()
+    m.make("t", partitions=3)
+    for i in range(6):
+        produce(m.topic("t"), *[b"%d %d" % (i, k) * 20 for k in range(30)])
+    m.kill()
+    findings, summary = check(m.data)
+    assert summary["ingress_entries"] == 6
+    wals = sorted(name for name in os.listdir(f"{m.data}/ingress") if name.endswith(".wal"))
+    path = f"{m.data}/ingress/{wals[0]}"
+    patch(path, 100, b"\xff\xfe\xfd")
+    findings, _ = check(m.data, code=4)
+    (error,) = [f for f in findings if f["severity"] == "error"]
+    assert (error["kind"], error["pos"]) == ("ingress", 0)
+    with open(path, "ab") as file:
+        file.write(b"NRDE" + bytes(70))
+    assert "tail" in {f["kind"] for f in check(m.data, code=4)[0]}
+    if os.path.exists(f"{m.data}/ingress/checkpoint"):
+        patch(f"{m.data}/ingress/checkpoint", 17, b"\x77")
+        assert "checkpoint" in {f["kind"] for f in check(m.data, code=4)[0]}
+
+
+def test_check_can_be_interrupted(data):
+    """Interrupted while its output waits for a reader: it stops in the middle, says so, and 32 is its status."""
+    for i in range(3000):
+        with open(f"{data}/topics/stray {i:060d}", "w", encoding="utf-8"):
+            pass
+    process = subprocess.Popen([NARADCTL, "check", data], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert os.read(process.stdout.fileno(), 5) == b"note:"
+    process.send_signal(signal.SIGINT)
+    out = process.stdout.read()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(30) == 32
+    assert b"interrupted" in out.splitlines()[-1]
+    assert out.count(b"\n") < 3000
+
+
+def test_check_shows_a_bar_on_a_terminal_only(data):
+    master, slave = pty.openpty()
+    done = subprocess.run([NARADCTL, "check", data], stdout=subprocess.PIPE, stderr=slave, check=False)
+    os.close(slave)
+    shown = os.read(master, 65536)
+    os.close(master)
+    assert done.returncode == 0
+    assert b"% " in shown and shown.endswith(b"\r\033[K")  # taken away at the end
+    piped = subprocess.run([NARADCTL, "check", data], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    assert piped.stderr == b""
+    assert piped.stdout == done.stdout
