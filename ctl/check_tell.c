@@ -25,21 +25,14 @@ static void tell_json(NrdCheck *check, NrdSeverity severity, const NrdSpot *spot
     nrd_json_object_end(json);
 }
 
-/* Names come from the disk: nothing in them may move the cursor of a terminal. */
-static void print_plain(const char *text)
-{
-    for (const char *p = text; *p; p++)
-        putchar((unsigned char)*p < ' ' || *p == 0x7f ? '?' : *p);
-}
-
 static void tell_text(NrdSeverity severity, const NrdSpot *spot, const char *text)
 {
     fputs(severity == NRD_ERROR ? "error: " : "note: ", stdout);
-    print_plain(spot->path);
+    nrd_cli_print_plain(spot->path);
     fputs(": ", stdout);
     if (spot->has_range)
         printf("bytes %" PRIu64 " to %" PRIu64 ": ", spot->pos, spot->end_pos);
-    print_plain(text);
+    nrd_cli_print_plain(text);
     if (spot->has_offsets && spot->end_offset > spot->offset)
         printf(" (offsets %" PRIu64 " to %" PRIu64 ")", spot->offset, spot->end_offset - 1);
     putchar('\n');

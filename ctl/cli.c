@@ -89,3 +89,35 @@ char *nrd_cli_time(int64_t unix_ms)
         return g_strdup_printf("%" G_GINT64_FORMAT " ms", unix_ms);
     return g_strdup_printf("%s.%03dZ", text, (int)ms);
 }
+
+static void print_byte(uint8_t byte, bool raw)
+{
+    if (byte == '\n')
+        fputs("\\n", stdout);
+    else if (byte == '\t')
+        fputs("\\t", stdout);
+    else if (byte == '"' || byte == '\\')
+        printf("\\%c", byte);
+    else if (byte < 0x20 || byte == 0x7f || (byte >= 0x80 && !raw))
+        printf("\\x%02x", byte);
+    else
+        putchar(byte);
+}
+
+void nrd_cli_print_escaped(const uint8_t *bytes, size_t size)
+{
+    bool raw = g_utf8_validate_len((const char *)bytes, size, NULL);
+    for (size_t i = 0; i < size; i++) {
+        /* U+0080 to U+009f are control characters too */
+        bool c1 = raw && bytes[i] == 0xc2 && bytes[i + 1] < 0xa0;
+        print_byte(bytes[i], raw && !c1);
+        if (c1)
+            print_byte(bytes[++i], false);
+    }
+}
+
+void nrd_cli_print_plain(const char *text)
+{
+    for (const char *p = text; *p; p++)
+        putchar((unsigned char)*p < ' ' || *p == 0x7f ? '?' : *p);
+}

@@ -6,6 +6,7 @@
 
 #include <glib.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Exit statuses of all verbs but check, which has those of fsck(8). */
@@ -40,5 +41,11 @@ char *nrd_cli_size(uint64_t n_bytes);
 
 /* "2026-01-31T12:00:00.123Z" (g_free); a number for a time that has no such form. */
 char *nrd_cli_time(int64_t unix_ms);
+
+/* Prints bytes on one line: UTF-8 as it is when all of it is valid, control characters, '"' and '\\' escaped as in C. */
+void nrd_cli_print_escaped(const uint8_t *bytes, size_t size);
+
+/* A name from the disk, with nothing in it that could move a terminal's cursor. */
+void nrd_cli_print_plain(const char *text);
 
 #endif

@@ -136,9 +136,10 @@ void nrd_json_bytes(NrdJson *json, const char *key, const uint8_t *bytes, size_t
         check(yajl_gen_string(json->gen, size > 0 ? bytes : (const unsigned char *)"", size));
         return;
     }
-    g_autofree char *name = g_strconcat(key, "_base64", NULL);
+    g_autofree char *name = g_strconcat(key, "_encoding", NULL);
     g_autofree char *text = g_base64_encode(bytes, size);
-    nrd_json_string(json, name, text);
+    nrd_json_string(json, key, text);
+    nrd_json_string(json, name, "base64");
 }
 
 void nrd_json_word(NrdJson *json, const char *key, const char *text)

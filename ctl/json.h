@@ -23,7 +23,8 @@ void nrd_json_real(NrdJson *json, const char *key, double number);
 void nrd_json_bool(NrdJson *json, const char *key, bool value);
 void nrd_json_null(NrdJson *json, const char *key);
 
-/* The bytes as text under `key` when they are valid UTF-8 without NUL, else in base64 under `key`_base64. */
+/* The bytes as text when they are valid UTF-8 without NUL, else in base64 and a member `key`_encoding that says so (as in
+ * consume.jsonl). */
 void nrd_json_bytes(NrdJson *json, const char *key, const uint8_t *bytes, size_t size);
 
 /* A number when the text is a decimal one, else a string. */

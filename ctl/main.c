@@ -13,6 +13,7 @@ static const struct {
     const char *what;
 } verbs[] = {
     { "check", nrd_verb_check, "DATA", "look for damage in a data directory that nobody serves" },
+    { "dump", nrd_verb_dump, "SEGMENT", "print the frames and records of a segment file" },
 };
 
 static void print_help(FILE *to)

@@ -3,5 +3,6 @@
 #define NRD_CTL_VERBS_H
 
 int nrd_verb_check(int argc, char **argv);
+int nrd_verb_dump(int argc, char **argv);
 
 #endif

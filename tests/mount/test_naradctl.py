@@ -1,5 +1,6 @@
 """naradctl on real data directories and mounts: what it finds, what it refuses, and that looking changes nothing."""
 
+import base64
 import json
 import os
 import pty
@@ -339,3 +340,67 @@ def test_check_shows_a_bar_on_a_terminal_only(data):
     piped = subprocess.run([NARADCTL, "check", data], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     assert piped.stderr == b""
     assert piped.stdout == done.stdout
+
+
+# -- dump
+
+
+def dump(path, *options, code=0):
+    return [json.loads(line) for line in ctl("dump", "--json", "--payload", *options, path, code=code).splitlines()]
+
+
+def dumped_bytes(row, name):
+    if row.get(name + "_encoding") == "base64":
+        return base64.b64decode(row[name])
+    return row.get(name, "").encode()
+
+
+def test_dump_shows_every_frame_and_record(data, mounts):
+    m = mounts()
+    part = m.make("t")
+    produce(part, *[b"line %d" % i for i in range(5)])
+    fd = os.open(part + "/produce.jsonl", os.O_WRONLY)
+    os.write(fd, b'{"key":"k\\u00e4\\u0001","payload":"AP/+","payload_encoding":"base64"}\n{"payload":"caf\\u00e9 \\"q\\" \\\\"}\n')
+    os.fsync(fd)
+    os.close(fd)
+    m.stop()
+    paths = [path for folder in (m.data_part("t"), f"{data}/topics/t/p00000") for path in segments(folder)]
+    assert len(paths) == 4
+    for path in paths:
+        rows = dump(path)
+        with open(path, "rb") as file:
+            frames = list(seglog.frames(file.read()))
+        assert [(row["pos"], row["end_pos"], row["offset"], row["records"], row["codec"], int(row["crc"], 16))
+                for row in rows if row["type"] == "frame"] == \
+            [(f.pos, f.end, f.base, f.n_records, ["none", "zstd"][f.codec], f.crc) for f in frames]
+        assert [(row["offset"], row["timestamp"], dumped_bytes(row, "key"), dumped_bytes(row, "payload"))
+                for row in rows if row["type"] == "record"] == [record for f in frames for record in f.records()]
+        assert rows[-1] == {"type": "end", "frames": len(frames), "records": sum(f.n_records for f in frames),
+                            "damaged": 0, "next_offset": frames[-1].base + frames[-1].n_records}
+    text = ctl("dump", "--payload", paths[0]).decode()
+    assert 'key "k\u00e4\\x01"' in text and '"\\x00\\xff\\xfe"' in text and '"caf\u00e9 \\"q\\" \\\\"' in text
+    assert "caf" not in ctl("dump", paths[0]).decode()
+
+
+def test_dump_shows_damage_and_goes_on_behind_it(data, tmp_path):
+    path = segments(f"{data}/topics/t/p00000")[0]
+    with open(path, "rb") as file:
+        frames = list(seglog.frames(file.read()))
+    patch(path, frames[1].pos + 40, b"\xff")
+    rows = dump(path, code=1)
+    (damage,) = [row for row in rows if row["type"] == "damage"]
+    assert (damage["pos"], damage["end_pos"], damage["reason"]) == (frames[1].pos, frames[1].end, "bad crc")
+    assert (damage["lost_offset"], damage["lost_end_offset"]) == (frames[1].base, frames[2].base)
+    assert damage["header"]["records"] == frames[1].n_records
+    assert [row["offset"] for row in rows if row["type"] == "frame"] == [f.base for f in frames if f is not frames[1]]
+    assert b"DAMAGE at" in ctl("dump", path, code=1)
+    # a copy under another name, and one that is no segment at all
+    shutil.copy(segments(f"{data}/topics/t/p00000")[1], tmp_path / "copy")
+    assert dump(tmp_path / "copy")[0]["offset"] == 160
+    (tmp_path / "noise").write_bytes(random.Random(SEED).randbytes(5000))
+    assert [row["type"] for row in dump(tmp_path / "noise", code=1)] == ["damage", "end"]
+    (tmp_path / "zeros").write_bytes(bytes(5000))
+    assert [row["type"] for row in dump(tmp_path / "zeros")] == ["zeros", "end"]
+    assert "Is a directory" in refused("dump", tmp_path)
+    assert "No such file" in refused("dump", tmp_path / "nothing")
+    refused("dump", "--base", "-5", tmp_path / "noise", code=2)
