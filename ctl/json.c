@@ -144,8 +144,9 @@ void nrd_json_bytes(NrdJson *json, const char *key, const uint8_t *bytes, size_t
 
 void nrd_json_word(NrdJson *json, const char *key, const char *text)
 {
-    size_t n = strlen(text);
-    bool number = n > 0 && n < 21 && strspn(text, "0123456789") == n && (text[0] != '0' || n == 1);
+    const char *digits = text + (*text == '-' ? 1 : 0);
+    size_t n = strlen(digits);
+    bool number = n > 0 && n < 19 && strspn(digits, "0123456789") == n && (digits[0] != '0' || strcmp(text, "0") == 0);
     if (number)
         put_number(json, key, text);
     else

@@ -4,5 +4,7 @@
 
 int nrd_verb_check(int argc, char **argv);
 int nrd_verb_dump(int argc, char **argv);
+int nrd_verb_topics(int argc, char **argv);
+int nrd_verb_describe(int argc, char **argv);
 
 #endif

@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 import seglog
-from support import NARADFS, Mount, ack, configure, produce, take, write_file
+from support import NARADFS, Mount, ack, configure, number, produce, read_file, take, write_file, xattr
 
 NARADCTL = os.path.join(os.path.dirname(os.path.dirname(NARADFS)), "ctl", "naradctl")
 SEED = int(os.environ.get("NARADFS_SEED", "20260101"))
@@ -367,15 +367,15 @@ def test_dump_shows_every_frame_and_record(data, mounts):
     paths = [path for folder in (m.data_part("t"), f"{data}/topics/t/p00000") for path in segments(folder)]
     assert len(paths) == 4
     for path in paths:
-        rows = dump(path)
+        shown = dump(path)
         with open(path, "rb") as file:
             frames = list(seglog.frames(file.read()))
         assert [(row["pos"], row["end_pos"], row["offset"], row["records"], row["codec"], int(row["crc"], 16))
-                for row in rows if row["type"] == "frame"] == \
+                for row in shown if row["type"] == "frame"] == \
             [(f.pos, f.end, f.base, f.n_records, ["none", "zstd"][f.codec], f.crc) for f in frames]
         assert [(row["offset"], row["timestamp"], dumped_bytes(row, "key"), dumped_bytes(row, "payload"))
-                for row in rows if row["type"] == "record"] == [record for f in frames for record in f.records()]
-        assert rows[-1] == {"type": "end", "frames": len(frames), "records": sum(f.n_records for f in frames),
+                for row in shown if row["type"] == "record"] == [record for f in frames for record in f.records()]
+        assert shown[-1] == {"type": "end", "frames": len(frames), "records": sum(f.n_records for f in frames),
                             "damaged": 0, "next_offset": frames[-1].base + frames[-1].n_records}
     text = ctl("dump", "--payload", paths[0]).decode()
     assert 'key "k\u00e4\\x01"' in text and '"\\x00\\xff\\xfe"' in text and '"caf\u00e9 \\"q\\" \\\\"' in text
@@ -387,12 +387,12 @@ def test_dump_shows_damage_and_goes_on_behind_it(data, tmp_path):
     with open(path, "rb") as file:
         frames = list(seglog.frames(file.read()))
     patch(path, frames[1].pos + 40, b"\xff")
-    rows = dump(path, code=1)
-    (damage,) = [row for row in rows if row["type"] == "damage"]
+    shown = dump(path, code=1)
+    (damage,) = [row for row in shown if row["type"] == "damage"]
     assert (damage["pos"], damage["end_pos"], damage["reason"]) == (frames[1].pos, frames[1].end, "bad crc")
     assert (damage["lost_offset"], damage["lost_end_offset"]) == (frames[1].base, frames[2].base)
     assert damage["header"]["records"] == frames[1].n_records
-    assert [row["offset"] for row in rows if row["type"] == "frame"] == [f.base for f in frames if f is not frames[1]]
+    assert [row["offset"] for row in shown if row["type"] == "frame"] == [f.base for f in frames if f is not frames[1]]
     assert b"DAMAGE at" in ctl("dump", path, code=1)
     # a copy under another name, and one that is no segment at all
     shutil.copy(segments(f"{data}/topics/t/p00000")[1], tmp_path / "copy")
@@ -404,3 +404,96 @@ def test_dump_shows_damage_and_goes_on_behind_it(data, tmp_path):
     assert "Is a directory" in refused("dump", tmp_path)
     assert "No such file" in refused("dump", tmp_path / "nothing")
     refused("dump", "--base", "-5", tmp_path / "noise", code=2)
+
+
+# -- topics, describe
+
+
+def rows(*arguments):
+    return [json.loads(line) for line in ctl(*arguments).splitlines()]
+
+
+def test_topics_has_a_row_for_each_topic(m):
+    assert rows("topics", "--json", m.mnt) == []
+    part = m.make("orders", partitions=2)
+    produce(part, *range(10))
+    produce(m.part("orders", 1), *range(5))
+    m.make("empty")
+    handles = [item["handle"] for item in take(part, 4)]
+    ack(part, *handles[:3], sync=True)
+    size = sum(number(m.part("orders", i), "size_bytes") for i in range(2))
+    assert rows("topics", "--json", m.mnt) == [
+        {"topic": "empty", "partitions": 1, "records": 0, "lag": 0, "in_flight": 0, "size_bytes": 0, "state": "ok"},
+        {"topic": "orders", "partitions": 2, "records": 15, "lag": 12, "in_flight": number(part, "in_flight"),
+         "size_bytes": size, "state": "ok"}]
+    text = ctl("topics", m.mnt).decode().splitlines()
+    assert text[0].split()[:3] == ["topic", "partitions", "records"]
+    assert [line.split()[:4] for line in text[1:]] == [["empty", "1", "0", "0"], ["orders", "2", "15", "12"]]
+
+
+def test_topics_tells_what_is_out_of_service(mounts):
+    m = mounts()
+    produce(m.make("good"), "a")
+    produce(m.make("bad"), "a")
+    m.stop()
+    patch(f"{m.data}/meta/bad.topic", 30, b"\xff")
+    m.start()
+    states = {row["topic"]: row["state"] for row in rows("topics", "--json", m.mnt)}
+    assert states["good"] == "ok"
+    assert states["bad"].startswith("out of service: ")
+    assert rows("describe", "--json", m.mnt, "bad")[0]["state"] == states["bad"]
+
+
+def test_describe_tells_settings_and_partitions(m):
+    part = m.make("t", partitions=2, segment_bytes=65536, consume_wait_ms=-1)
+    produce(part, *range(7))
+    ack(part, take(part, 1)[0]["handle"], sync=True)
+    (row,) = rows("describe", "--json", m.mnt, "t")
+    assert row["topic"] == "t" and row["state"] == "ok"
+    assert row["incarnation"] == xattr(m.topic("t"), "incarnation")
+    config = dict(line.split("=") for line in read_file(m.topic("t") + "/config").decode().splitlines())
+    assert {key: str(value) for key, value in row["settings"].items()} == config
+    assert row["settings"]["consume_wait_ms"] == -1
+    for i, partition in enumerate(row["partitions"]):
+        assert partition.pop("partition") == i and partition.pop("state") == "ok"
+        assert partition == {name: number(m.part("t", i), name) for name in partition}
+        assert {"oldest_offset", "hwm", "frontier", "lag", "in_flight", "segments", "size_bytes"} < set(partition)
+    assert row["partitions"][0]["hwm"] == 7 and row["partitions"][0]["frontier"] == 1
+    text = ctl("describe", m.mnt, "t").decode()
+    assert "segment_bytes          65536" in text and "\np00001 " in text
+    assert "there is no topic x" in refused("describe", m.mnt, "x")
+    assert "no name of a topic" in refused("describe", m.mnt, "../t")
+    assert "no naradfs is mounted" in refused("describe", m.base, "t")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a mount namespace of its own")
+def test_the_mount_is_found_when_it_is_the_only_one(mounts):
+    m, other = mounts("with space"), mounts("other")
+    m.make("t")
+    with open("/proc/self/mounts", encoding="utf-8") as file:
+        others = [line.split()[1].replace("\\040", " ") for line in file if line.split()[2] == "fuse.naradfs"]
+
+    def alone(keep):
+        """Runs naradctl topics where only those mounts are to be seen."""
+        script = 'for point in "$@"; do umount -l "$point"; done; exec "$0" topics --json'
+        return subprocess.run(["unshare", "-m", "sh", "-c", script, NARADCTL,
+                               *[point for point in others if point not in keep]],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+
+    done = alone([m.mnt])
+    assert (done.returncode, json.loads(done.stdout)["topic"]) == (0, "t"), done.stderr
+    done = alone([m.mnt, other.mnt])
+    assert done.returncode == 1 and b"several naradfs are mounted" in done.stderr
+    done = alone([])
+    assert done.returncode == 1 and b"no naradfs is mounted; mount one" in done.stderr
+    assert os.path.isdir(m.topic("t"))  # nothing was unmounted outside
+
+
+def test_help_and_usage():
+    assert b"usage: naradctl VERB" in ctl("--help")
+    assert ctl("--version").startswith(b"naradctl 0.")
+    assert b"there is no verb" in subprocess.run([NARADCTL, "nonsense"], stderr=subprocess.PIPE, check=False).stderr
+    verbs = [line.split()[0].decode() for line in ctl("--help").splitlines() if line.startswith(b"  ")]
+    assert {"check", "dump", "topics", "describe"} <= set(verbs)
+    for verb in verbs:
+        assert b"naradctl " + verb.encode() in ctl(verb, "--help")
