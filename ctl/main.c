@@ -14,6 +14,8 @@ static const struct {
 } verbs[] = {
     { "check", nrd_verb_check, "DATA", "look for damage in a data directory that nobody serves" },
     { "dump", nrd_verb_dump, "SEGMENT", "print the frames and records of a segment file" },
+    { "export", nrd_verb_export, "DATA TOPIC/pNNNNN FILE", "write a partition as a tar archive" },
+    { "import", nrd_verb_import, "DATA TOPIC/pNNNNN FILE", "make an empty partition what was exported" },
     { "topics", nrd_verb_topics, "[MNT]", "one row a topic" },
     { "describe", nrd_verb_describe, "[MNT] TOPIC", "all about one topic" },
 };

@@ -6,5 +6,7 @@ int nrd_verb_check(int argc, char **argv);
 int nrd_verb_dump(int argc, char **argv);
 int nrd_verb_topics(int argc, char **argv);
 int nrd_verb_describe(int argc, char **argv);
+int nrd_verb_export(int argc, char **argv);
+int nrd_verb_import(int argc, char **argv);
 
 #endif
