@@ -138,7 +138,7 @@ int nrd_verb_check(int argc, char **argv)
     gboolean json = FALSE;
     const GOptionEntry entries[] = {
         { "json", 'j', 0, G_OPTION_ARG_NONE, &json, "A JSON object a line: findings, then a summary", NULL },
-        { NULL },
+        G_OPTION_ENTRY_NULL,
     };
     NrdCheck check = { .root_fd = -1 };
     if (!nrd_cli_parse(&verb, entries, &argc, &argv))

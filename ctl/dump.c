@@ -286,7 +286,7 @@ int nrd_verb_dump(int argc, char **argv)
         { "payload", 'p', 0, G_OPTION_ARG_NONE, &payloads, "The payloads too", NULL },
         { "base", 0, 0, G_OPTION_ARG_STRING, &option, "The first offset, when neither name nor first frame tells",
           "OFFSET" },
-        { NULL },
+        G_OPTION_ENTRY_NULL,
     };
     Dump dump = { .fd = -1 };
     uint64_t base = 0;

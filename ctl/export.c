@@ -184,7 +184,7 @@ int nrd_verb_export(int argc, char **argv)
     gboolean quiet = FALSE;
     const GOptionEntry entries[] = {
         { "quiet", 'q', 0, G_OPTION_ARG_NONE, &quiet, "Print nothing when all is well", NULL },
-        { NULL },
+        G_OPTION_ENTRY_NULL,
     };
     NrdPlaceInData place;
     g_autofree char *why = NULL;

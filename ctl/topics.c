@@ -64,7 +64,7 @@ int nrd_verb_topics(int argc, char **argv)
     gboolean json = FALSE;
     const GOptionEntry entries[] = {
         { "json", 'j', 0, G_OPTION_ARG_NONE, &json, "A JSON object a line", NULL },
-        { NULL },
+        G_OPTION_ENTRY_NULL,
     };
     g_autofree char *mnt = NULL;
     g_autofree char *why = NULL;

@@ -470,7 +470,7 @@ def test_describe_tells_settings_and_partitions(m):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a mount namespace of its own")
 def test_the_mount_is_found_when_it_is_the_only_one(mounts):
-    m, other = mounts("with space"), mounts("other")
+    m, other = mounts("only"), mounts("other")
     m.make("t")
     with open("/proc/self/mounts", encoding="utf-8") as file:
         others = [line.split()[1].replace("\\040", " ") for line in file if line.split()[2] == "fuse.naradfs"]
