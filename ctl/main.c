@@ -18,6 +18,8 @@ static const struct {
     { "import", nrd_verb_import, "DATA TOPIC/pNNNNN FILE", "make an empty partition what was exported" },
     { "topics", nrd_verb_topics, "[MNT]", "one row a topic" },
     { "describe", nrd_verb_describe, "[MNT] TOPIC", "all about one topic" },
+    { "top", nrd_verb_top, "[MNT]", "what the topics do, again and again" },
+    { "delete", nrd_verb_delete, "[MNT] TOPIC", "delete a topic with its records" },
 };
 
 static void print_help(FILE *to)

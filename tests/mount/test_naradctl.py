@@ -6,11 +6,13 @@ import json
 import os
 import pty
 import random
+import select
 import shutil
 import signal
 import struct
 import subprocess
 import tarfile
+import time
 
 import pytest
 import seglog
@@ -669,3 +671,76 @@ def test_export_refuses_damage_and_replaces_nothing(data, tmp_path):
         done = subprocess.run([NARADCTL, "export", data, "u/p00000", "-"], stdout=full, stderr=subprocess.PIPE,
                               check=False)
     assert done.returncode == 1 and b"No space left" in done.stderr, done
+
+
+# -- delete, top
+
+
+def on_terminal(arguments, typed, until=None, limit_s=20):
+    """Runs naradctl on a terminal of its own; types when `until` has been shown. (status, what was shown)"""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execv(NARADCTL, [NARADCTL, *map(str, arguments)])
+    shown = b""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        if select.select([fd], [], [], 0.1)[0]:
+            try:
+                piece = os.read(fd, 65536)
+            except OSError:  # the terminal is gone with the last process on it
+                break
+            if not piece:
+                break
+            shown += piece
+        if typed and (until is None or until in shown):
+            os.write(fd, typed)
+            typed = b""
+    os.close(fd)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status), shown.replace(b"\r\n", b"\n")
+
+
+def test_delete_asks_and_says_what_will_be_lost(m):
+    produce(m.make("jobs", partitions=2), *range(12))
+    ack(m.part("jobs"), *[item["handle"] for item in take(m.part("jobs"), 2)], sync=True)
+    for answer in (b"yes\n", b"\n", b"job\n", b"\x04"):
+        status, shown = on_terminal(["delete", m.mnt, "jobs"], answer, until=b"to delete it: ")
+        assert status == 1 and b"jobs was not deleted" in shown, shown
+        assert b"2 partitions with 12 records" in shown and b"not settled 10." in shown
+    assert "--yes" in refused("delete", m.mnt, "jobs")
+    assert number(m.part("jobs"), "hwm") == 12
+    status, shown = on_terminal(["delete", m.mnt, "jobs"], b"jobs\n", until=b"to delete it: ")
+    assert status == 0, shown
+    assert os.listdir(m.mnt + "/topics") == []
+    produce(m.make("jobs"), "of another topic of that name")
+    assert ctl("delete", "--yes", m.mnt, "jobs") == b""
+    assert os.listdir(m.mnt + "/topics") == []
+    assert "there is no topic jobs" in refused("delete", "-y", m.mnt, "jobs")
+
+
+def test_top_shows_rates_in_a_pipe(m):
+    part = m.make("t")
+    m.make("idle")
+    process = subprocess.Popen([NARADCTL, "top", "-n", "2", "-d", "0.5", m.mnt], stdout=subprocess.PIPE)
+    n = 0
+    while process.poll() is None:
+        produce(part, *range(100))
+        n += 100
+    out = process.stdout.read().decode()
+    process.stdout.close()
+    assert process.returncode == 0 and "\033" not in out
+    rows = [line.split() for line in out.splitlines() if line.startswith("t ")]
+    assert len(rows) == 2 and all(int(row[1]) > 0 for row in rows), out
+    assert int(rows[0][3]) <= int(rows[1][3]) <= n
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("idle ")] == ["0", "0"]
+    one = ctl("top", "-d", "0.05", m.mnt).decode().splitlines()  # not a terminal: one page
+    assert len(one) == 4 and one[0].startswith("2 topics; ")
+    refused("top", "-d", "0", m.mnt, code=2)
+
+
+def test_top_on_a_terminal_ends_with_q(m):
+    produce(m.make("orders"), *range(42))
+    status, shown = on_terminal(["top", "-d", "0.1", m.mnt], b"q", until=b"orders ")
+    assert status == 0
+    assert b"q quits" in shown
+    assert shown.startswith(b"\033[?1049h") and shown.endswith(b"\033[?1049l")  # the screen is given back
