@@ -20,6 +20,7 @@ static const struct {
     { "describe", nrd_verb_describe, "[MNT] TOPIC", "all about one topic" },
     { "top", nrd_verb_top, "[MNT]", "what the topics do, again and again" },
     { "delete", nrd_verb_delete, "[MNT] TOPIC", "delete a topic with its records" },
+    { "bench", nrd_verb_bench, "[MNT]", "measure the mount, and a plain file beside it" },
 };
 
 static void print_help(FILE *to)

@@ -744,3 +744,32 @@ def test_top_on_a_terminal_ends_with_q(m):
     assert status == 0
     assert b"q quits" in shown
     assert shown.startswith(b"\033[?1049h") and shown.endswith(b"\033[?1049l")  # the screen is given back
+
+
+# -- bench
+
+
+def test_bench_measures_and_leaves_nothing(m, tmp_path):
+    produce(m.make("mine"), "kept")
+    (tmp_path / "beside").mkdir()
+    found = rows("bench", "--json", "--seconds", "0.2", "--beside", tmp_path / "beside", m.mnt)
+    assert [row["measure"] for row in found] == ["fsync_1", "fsync_8", "bulk", "log", "drain"]
+    assert all(row["naradfs"] > 0 and row["plain"] > 0 for row in found)
+    assert all(abs(row["ratio"] / (row["naradfs"] / row["plain"]) - 1) < 0.001 for row in found)
+    assert os.listdir(m.mnt + "/topics") == ["mine"] and os.listdir(tmp_path / "beside") == []
+    text = ctl("bench", "--seconds", "0.1", m.mnt).decode()
+    assert text.count("\n") == 5 and "ratio" not in text
+    refused("bench", "--beside", tmp_path / "nothing", m.mnt)
+    refused("bench", "--seconds", "0", m.mnt, code=2)
+    assert os.listdir(m.mnt + "/topics") == ["mine"]
+
+
+def test_bench_cleans_up_when_it_is_interrupted(m, tmp_path):
+    process = subprocess.Popen([NARADCTL, "bench", "--seconds", "30", "--beside", tmp_path, m.mnt],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_for(lambda: os.listdir(m.mnt + "/topics"), "its topic")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert os.listdir(m.mnt + "/topics") == []
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("naradctl-bench")]
