@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import random
+import re
 import select
 import shutil
 import signal
@@ -16,7 +17,7 @@ import time
 
 import pytest
 import seglog
-from support import NARADFS, Mount, ack, configure, log, number, produce, read_file, take, wait_for, write_file, xattr
+from support import NARADFS, ROOT, Mount, ack, configure, log, number, produce, read_file, take, wait_for, write_file, xattr
 
 NARADCTL = os.path.join(os.path.dirname(os.path.dirname(NARADFS)), "ctl", "naradctl")
 SEED = int(os.environ.get("NARADFS_SEED", "20260101"))
@@ -773,3 +774,64 @@ def test_bench_cleans_up_when_it_is_interrupted(m, tmp_path):
     assert process.returncode == 1
     assert os.listdir(m.mnt + "/topics") == []
     assert not [name for name in os.listdir(tmp_path) if name.startswith("naradctl-bench")]
+
+
+# -- manual, completion
+
+
+def options_of(verb):
+    """The long options that a verb's --help lists."""
+    return set(re.findall(r"--[a-z]+", ctl(verb, "--help").decode())) - {"--help"}
+
+
+def verbs():
+    return [line.split()[0].decode() for line in ctl("--help").splitlines() if line.startswith(b"  ")]
+
+
+@pytest.mark.skipif(not shutil.which("mandoc"), reason="mandoc is not installed")
+def test_the_manual_is_well_formed_and_whole():
+    page = f"{ROOT}/ctl/naradctl.1"
+    done = subprocess.run(["mandoc", "-Tlint", page], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    assert [line for line in done.stdout.decode().splitlines() if "mandoc.db" not in line] == []
+    text = subprocess.run(["mandoc", "-Tascii", page], stdout=subprocess.PIPE, check=True).stdout.decode()
+    text = re.sub(".\b", "", text)
+    for verb in verbs():
+        synopsis = re.search(rf"^ +naradctl {verb}( .*\n(?:      .*\n)*)", text, re.M)
+        assert synopsis, verb
+        assert options_of(verb) == set(re.findall(r"--[a-z]+", synopsis.group(1))), verb
+
+
+def complete(*words):
+    """What bash offers for the last word."""
+    script = ('source "$1"; shift; COMP_WORDS=(naradctl "$@"); COMP_CWORD=$#; _naradctl; '
+              'printf "%s\\n" "${COMPREPLY[@]}"')
+    done = subprocess.run(["bash", "-c", script, "bash", f"{ROOT}/ctl/completion/naradctl.bash", *map(str, words)],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True)
+    assert done.stderr == b""
+    return {word.decode() for word in done.stdout.splitlines() if word}
+
+
+def test_bash_completes_verbs_options_topics_and_partitions(m):
+    m.make("orders", partitions=2)
+    m.make("other")
+    m.make("jobs")
+    assert complete("") == {*verbs(), "--help", "--version"}
+    for verb in verbs():
+        assert complete(verb, "--") == options_of(verb) | {"--help"}, verb
+    assert complete("describe", m.mnt, "o") == {"orders", "other"}
+    assert complete("delete", "--yes", m.mnt, "j") == {"jobs"}
+    assert m.mnt in complete("topics", m.base)
+    assert m.data in complete("check", m.data[:-1])
+    assert complete("export", m.data, "ord") == {"orders/p00000", "orders/p00001"}
+    assert complete("bench", "--seconds", "") == set()
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
+def test_zsh_can_read_its_completion():
+    path = f"{ROOT}/ctl/completion/_naradctl"
+    subprocess.run(["zsh", "-n", path], check=True)
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    for verb in verbs():
+        assert f"'{verb}:" in text
+        assert all(option in text for option in options_of(verb)), verb
