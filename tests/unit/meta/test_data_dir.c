@@ -313,6 +313,7 @@ static void test_inspect(void)
     g_autofree char *none = NULL;
     g_autofree char *damage = NULL;
     NrdDataDir *looker = NULL;
+    set_up();
     g_assert_cmpint(nrd_data_dir_inspect(path, &looker, &none, &why), ==, -ENOENT); /* not made */
     g_clear_pointer(&why, g_free);
     open_well(false);
@@ -329,6 +330,7 @@ static void test_inspect(void)
     g_assert_nonnull(strstr(damage, "format"));
     nrd_data_dir_close(looker);
     fix_assert_text("data/format", "rubbish\n");
+    tear_down();
 }
 
 int main(int argc, char **argv)
