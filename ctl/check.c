@@ -89,8 +89,8 @@ static void check_all(NrdCheck *check, const char *damage)
 static void sum_up(NrdCheck *check, const char *data)
 {
     if (!check->json) {
-        printf("%s: %s%" PRIu64 " errors, %" PRIu64 " notes; %" PRIu64 " topics, %" PRIu64 " partitions, %" PRIu64
-               " segments, %" PRIu64 " frames, %" PRIu64 " records, %" PRIu64 " ingress entries\n",
+        printf("%s: %serrors %" PRIu64 ", notes %" PRIu64 "; topics %" PRIu64 ", partitions %" PRIu64
+               ", segments %" PRIu64 ", frames %" PRIu64 ", records %" PRIu64 ", ingress entries %" PRIu64 "\n",
                data, nrd_cli_interrupted() ? "interrupted; so far " : "", check->n_errors, check->n_notes,
                check->n_topics, check->n_partitions, check->n_segments, check->n_frames, check->n_records,
                check->n_wal_entries);

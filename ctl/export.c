@@ -194,6 +194,7 @@ int nrd_verb_export(int argc, char **argv)
         nrd_cli_say("standard output is a terminal; name a file, or pipe it somewhere");
         return NRD_EXIT_USAGE;
     }
+    nrd_cli_catch_interrupts();
     if (nrd_place_open(argv[1], argv[2], &place, &why) < 0) {
         nrd_cli_say("%s", why);
         return NRD_EXIT_FAILED;

@@ -189,6 +189,7 @@ int nrd_verb_import(int argc, char **argv)
     g_autofree char *why = NULL;
     if (!nrd_cli_parse(&verb, entries, &argc, &argv))
         return NRD_EXIT_USAGE;
+    nrd_cli_catch_interrupts();
     if (nrd_place_open(argv[1], argv[2], &place, &why) < 0) {
         nrd_cli_say("%s", why);
         return NRD_EXIT_FAILED;

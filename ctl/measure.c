@@ -1,6 +1,7 @@
 /* See measure.h. */
 #include "ctl/measure.h"
 
+#include "ctl/cli.h"
 #include "engine/base/crc32c.h"
 #include "engine/base/endian.h"
 #include "engine/io/io.h"
@@ -52,6 +53,8 @@ static int checksum(int fd, uint64_t size, uint32_t *ret_crc)
     uint64_t pos = 0;
     while (pos < size) {
         size_t n = 0;
+        if (nrd_cli_interrupted())
+            return -EINTR;
         int rc = nrd_io_pread_full(fd, chunk, (size_t)MIN((uint64_t)CHUNK_BYTES, size - pos), (int64_t)pos, &n);
         if (rc < 0 || n == 0)
             return rc < 0 ? rc : -EIO;

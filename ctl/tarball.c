@@ -1,6 +1,8 @@
 /* See tarball.h. */
 #include "ctl/tarball.h"
 
+#include "ctl/cli.h"
+
 #include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
@@ -25,6 +27,15 @@ static int fail(const NrdTarball *tar, char **ret_why)
     else
         *ret_why = g_strdup(text ? text : tar->reader ? "it is no tar archive" : "it cannot be written");
     return -EIO;
+}
+
+/* Whoever writes or reads an archive ends with it, and cleans up, when he is interrupted. */
+static bool interrupted(char **ret_why)
+{
+    if (!nrd_cli_interrupted())
+        return false;
+    *ret_why = g_strdup("interrupted");
+    return true;
 }
 
 int nrd_tarball_write_open(int fd, NrdTarball **ret_tar, char **ret_why)
@@ -58,6 +69,8 @@ int nrd_tarball_write_entry(NrdTarball *tar, const char *name, uint64_t size_byt
 
 int nrd_tarball_write_bytes(NrdTarball *tar, const void *bytes, size_t size, char **ret_why)
 {
+    if (interrupted(ret_why))
+        return -EINTR;
     la_ssize_t n = size > 0 ? archive_write_data(tar->archive, bytes, size) : 0;
     return n >= 0 && (size_t)n == size ? 0 : fail(tar, ret_why);
 }
@@ -107,6 +120,8 @@ int nrd_tarball_read_entry(NrdTarball *tar, const char **ret_name, uint64_t *ret
 
 int nrd_tarball_read_bytes(NrdTarball *tar, void *buf, size_t size, size_t *ret_n, char **ret_why)
 {
+    if (interrupted(ret_why))
+        return -EINTR;
     la_ssize_t n = archive_read_data(tar->archive, buf, size);
     if (n < 0)
         return fail(tar, ret_why);

@@ -1,5 +1,6 @@
 /* Tar archives, by libarchive. Writing: entries with their size first, then their bytes. Reading: entry by entry.
- * Sentences in *ret_why are the caller's (g_free). One thread; blocks. */
+ * An
+ * interruption (cli.h) ends both with -EINTR. Sentences in *ret_why are the caller's (g_free). One thread; blocks. */
 #ifndef NRD_CTL_TARBALL_H
 #define NRD_CTL_TARBALL_H
 

@@ -835,3 +835,17 @@ def test_zsh_can_read_its_completion():
     for verb in verbs():
         assert f"'{verb}:" in text
         assert all(option in text for option in options_of(verb)), verb
+
+
+def test_import_cleans_up_when_it_is_interrupted(data, target):
+    archive = ctl("export", data, "t/p00000", "-")
+    process = subprocess.Popen([NARADCTL, "import", target.data, "t/p00000", "-"], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdin.write(archive[:20000])
+    process.stdin.flush()
+    wait_for(lambda: os.path.isdir(f"{target.data}/topics/t/.import-p00000"), "the archive to be unpacked")
+    process.send_signal(signal.SIGINT)
+    _, sentence = process.communicate(archive[20000:], timeout=30)
+    assert process.returncode == 1 and b"interrupted; nothing was imported" in sentence
+    assert sorted(os.listdir(f"{target.data}/topics/t")) == ["incarnation", "p00000", "p00001"]
+    ctl("import", target.data, "t/p00000", "-", stdin=archive)
