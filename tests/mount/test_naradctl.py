@@ -227,7 +227,8 @@ def test_check_finds_a_high_watermark_that_hides_records(data):
     for value, word in ((frames[-1].base + 3, "within a frame"), (frames[-1].base, "hides committed records")):
         patch(f"{folder}/hwm", 0, struct.pack(">Q", value))
         findings, _ = check(data, code=4)
-        assert any(f["kind"] == "hwm" and word in f["message"] for f in findings), findings
+        (error,) = [f for f in findings if f["severity"] == "error"]
+        assert (error["kind"], error["path"]) == ("hwm", "topics/t/p00000/hwm") and word in error["message"]
 
 
 def test_check_finds_times_that_go_back(data):
@@ -288,6 +289,12 @@ def test_check_reads_what_consumers_have_settled(data):
     patch(f"{folder}/consumer.ahead", 20, b"\x55")
     findings, _ = check(data, code=4)
     assert "no valid slot" in findings[0]["message"]
+    with open(f"{folder}/consumer.ahead", "wb") as file:
+        file.write(whole)
+    body = newest[:16] + struct.pack(">Q", 10**6) + newest[24:4092]
+    patch(f"{folder}/consumer.ahead", 0, body + struct.pack(">I", seglog.crc32c(body)))
+    findings, _ = check(data, code=4)
+    assert "slot 0 says that offsets below" in findings[0]["message"]
     with open(f"{folder}/consumer.ahead", "wb") as file:
         file.write(whole)
     patch(f"{folder}/consumer.offset", 0, struct.pack(">Q", 10**6))
@@ -651,6 +658,11 @@ def test_import_only_into_a_partition_that_never_held_a_record(data, target, tmp
     target.stop()
     assert "holds records" in refused("import", target.data, "t/p00000", tmp_path / "t.tar")
     assert "holds records" in refused("import", data, "t/p00000", tmp_path / "t.tar")
+    os.truncate(f"{target.data_part('t')}/hwm", 0)  # as after a crash
+    assert "holds records" in refused("import", target.data, "t/p00000", tmp_path / "t.tar")
+    os.mkdir(f"{target.data_part('t', 1)}/{5:020d}.log")
+    assert "holds records" in refused("import", target.data, "t/p00001", tmp_path / "t.tar")
+    os.rmdir(f"{target.data_part('t', 1)}/{5:020d}.log")
     assert len(seglog.read_partition(target.data_part("t"))) == 1
     # what an import left that was cut short is in nobody's way
     os.mkdir(f"{target.data}/topics/t/.import-p00001")
