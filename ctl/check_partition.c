@@ -12,6 +12,12 @@ static bool is_numbered(const char *name, const char *suffix)
     return strspn(name, "0123456789") == 20 && strcmp(name + 20, suffix) == 0;
 }
 
+static void tell_lone_index(NrdCheck *check, const char *dir, const char *name)
+{
+    g_autofree char *path = g_strconcat(dir, "/", name, NULL);
+    nrd_check_note(check, path, "stray", "a side index without its segment; nothing reads it");
+}
+
 /* Side indexes without a segment, and files of no kind that this layout has. */
 static void check_names(NrdCheck *check, const char *dir, const GArray *files)
 {
@@ -25,7 +31,9 @@ static void check_names(NrdCheck *check, const char *dir, const GArray *files)
         bool found = is_numbered(name, ".log") || g_strv_contains(known, name);
         for (guint k = 0; !found && k < files->len && is_numbered(name, ".index"); k++)
             found = g_ascii_strtoull(name, NULL, 10) == g_array_index(files, NrdSegmentFile, k).base;
-        if (!found)
+        if (!found && is_numbered(name, ".index"))
+            tell_lone_index(check, dir, name);
+        else if (!found)
             nrd_check_stray(check, dir, name);
     }
 }

@@ -75,7 +75,8 @@ void nrd_check_unreadable(NrdCheck *check, const char *path, int error)
     case EINVAL:
     case ELOOP:
     case ENXIO:
-        nrd_check_error(check, path, "read", "it is not a regular file");
+    case ENOTDIR:
+        nrd_check_error(check, path, "read", "something else stands in the place of this file or folder");
         return;
     default:
         nrd_check_error(check, path, "read", "it cannot be read: %s", g_strerror(-error));
