@@ -64,6 +64,10 @@ void nrd_check_tell(NrdCheck *check, NrdSeverity severity, const NrdSpot *spot, 
  * file's kind says is damage; an interruption says nothing. */
 void nrd_check_unreadable(NrdCheck *check, const char *path, int error);
 
+/* The names in one of the three folders at the top; NULL when there are none to go through, which has been told. One that
+ * is missing is a note: a crash may come before it is made, and what is dangerous about it is told as `layout`. */
+GPtrArray *nrd_check_list(NrdCheck *check, const char *dir);
+
 /* Whether to go on. */
 bool nrd_check_going(const NrdCheck *check);
 

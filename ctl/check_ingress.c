@@ -70,7 +70,8 @@ static void tell_damage(Walk *walk, const NrdWalScan *scan, const NrdWalPiece *p
     if (unanswered)
         nrd_check_tell(walk->check, NRD_NOTE, &spot, "torn tail: nobody was promised it");
     else
-        nrd_check_tell(walk->check, NRD_ERROR, &spot, "damaged entries: the records in them are lost");
+        nrd_check_tell(walk->check, NRD_ERROR, &spot,
+                       "damaged entries: what of them was not committed to a partition yet is lost");
 }
 
 static void walk_bytes(Walk *walk, const uint8_t *bytes, size_t size)
@@ -153,12 +154,9 @@ static void unref_segment(gpointer segment)
 void nrd_check_ingress(NrdCheck *check)
 {
     g_autoptr(GPtrArray) segments = g_ptr_array_new_with_free_func(unref_segment);
-    g_autoptr(GPtrArray) names = NULL;
-    int rc = nrd_io_list_dir(check->root_fd, NRD_WAL_DIR, &names);
-    if (rc < 0) {
-        nrd_check_unreadable(check, NRD_WAL_DIR, rc);
+    g_autoptr(GPtrArray) names = nrd_check_list(check, NRD_WAL_DIR);
+    if (!names)
         return;
-    }
     for (guint i = 0; i < names->len; i++) {
         const char *name = names->pdata[i];
         uint64_t first, salt;

@@ -1,6 +1,7 @@
 /* Findings of a check, as text or as JSON. */
 #include "ctl/check.h"
 #include "ctl/cli.h"
+#include "engine/io/io.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -81,6 +82,17 @@ void nrd_check_unreadable(NrdCheck *check, const char *path, int error)
     default:
         nrd_check_error(check, path, "read", "it cannot be read: %s", g_strerror(-error));
     }
+}
+
+GPtrArray *nrd_check_list(NrdCheck *check, const char *dir)
+{
+    GPtrArray *names = NULL;
+    int rc = nrd_io_list_dir(check->root_fd, dir, &names);
+    if (rc == -ENOENT)
+        nrd_check_note(check, dir, "folder", "missing; the next start makes it");
+    else if (rc < 0)
+        nrd_check_unreadable(check, dir, rc);
+    return rc < 0 ? NULL : names;
 }
 
 bool nrd_check_going(const NrdCheck *check)

@@ -37,12 +37,9 @@ static void check_record(NrdCheck *check, const char *path, const char *topic)
 
 void nrd_check_records(NrdCheck *check)
 {
-    g_autoptr(GPtrArray) names = NULL;
-    int rc = nrd_io_list_dir(check->root_fd, "meta", &names);
-    if (rc < 0) {
-        nrd_check_unreadable(check, "meta", rc);
+    g_autoptr(GPtrArray) names = nrd_check_list(check, "meta");
+    if (!names)
         return;
-    }
     for (guint i = 0; i < names->len && nrd_check_going(check); i++) {
         const char *name = names->pdata[i];
         g_autofree char *path = g_strconcat("meta/", name, NULL);
@@ -157,12 +154,9 @@ static void check_missing(NrdCheck *check, GHashTable *seen)
 void nrd_check_topics(NrdCheck *check)
 {
     g_autoptr(GHashTable) seen = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
-    g_autoptr(GPtrArray) names = NULL;
-    int rc = nrd_io_list_dir(check->root_fd, "topics", &names);
-    if (rc < 0) {
-        nrd_check_unreadable(check, "topics", rc);
+    g_autoptr(GPtrArray) names = nrd_check_list(check, "topics");
+    if (!names)
         return;
-    }
     for (guint i = 0; i < names->len && nrd_check_going(check); i++)
         check_entry(check, names->pdata[i], seen);
     if (nrd_check_going(check))

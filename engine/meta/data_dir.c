@@ -294,11 +294,14 @@ int nrd_data_dir_inspect(const char *path, NrdDataDir **ret_dir, char **ret_dama
         rc = refuse(ret_why, -EINVAL, g_strdup_printf("%s is not a data directory of naradfs", path));
     if (rc == 0)
         rc = take_lock(dir, path, true, ret_why);
+    int format_rc = rc == 0 ? settle_format(dir->root_fd, path, true, &damage) : 0;
+    if (format_rc == -ENOTSUP) /* nothing here can be judged by what is known here */
+        rc = refuse(ret_why, format_rc, g_steal_pointer(&damage));
     if (rc < 0) {
         nrd_data_dir_close(dir);
         return rc;
     }
-    if (settle_format(dir->root_fd, path, true, &damage) == 0 && check_meta(dir->root_fd, path, &damage) == 0)
+    if (format_rc == 0 && check_meta(dir->root_fd, path, &damage) == 0)
         (void)!check_topics(dir->root_fd, path, &damage); /* its sentence is what counts */
     *ret_dir = dir;
     *ret_damage = g_steal_pointer(&damage);

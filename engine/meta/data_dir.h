@@ -19,7 +19,8 @@ int nrd_data_dir_open(const char *path, bool read_only, NrdDataDir **ret_dir, ch
 
 /* For a look at a directory that nobody serves: takes the lock as a read-only daemon does and changes nothing. What
  * would keep a daemon from serving it (format, meta/, topics/) is no failure but a sentence in *ret_damage (g_free),
- * NULL when there is nothing of the kind. Fails, as above, for what cannot be opened or is locked, and with -EINVAL for a
+ * NULL when there is nothing of the kind. Fails, as above, for what cannot be opened, is locked or is of a
+ * newer format, and with -EINVAL for a
  * folder that has neither a format nor topic records. */
 int nrd_data_dir_inspect(const char *path, NrdDataDir **ret_dir, char **ret_damage, char **ret_why) NRD_MUST_CHECK;
 int nrd_data_dir_fd(const NrdDataDir *dir);

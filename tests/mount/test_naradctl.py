@@ -138,6 +138,13 @@ def test_check_of_what_is_no_data_directory(tmp_path):
     assert "argument is missing" in refused("check", code=16)
     assert "--nonsense" in refused("check", "--nonsense", tmp_path, code=16)
     assert os.listdir(tmp_path) == ["file"]
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / "format").write_text("1\n")  # a crash may come before the folders are made
+    assert sorted((f["severity"], f["path"]) for f in check(new)[0]) == \
+        [("note", "ingress"), ("note", "meta"), ("note", "topics")]
+    (new / "format").write_text("2\n")
+    assert "newer" in refused("check", new, code=8)
 
 
 # -- check: damage
@@ -176,6 +183,9 @@ def test_check_reports_damage_in_any_committed_frame(data, filled):
         assert done.returncode in (0, 4), what
         rows = [json.loads(line) for line in done.stdout.splitlines()]
         errors = [row["path"] for row in rows[:-1] if row["severity"] == "error"]
+        if path.endswith(".log"):
+            assert subprocess.run([NARADCTL, "dump", "-p", path], stdout=subprocess.DEVNULL,
+                                  check=False).returncode in (0, 1), what
         if path.endswith((".log", ".topic")):
             assert relative(data, path) in errors, what
         if path.endswith(".index"):
@@ -313,12 +323,26 @@ def test_check_reads_the_ingress_wal(mounts):
     assert summary["ingress_entries"] == 6
     wals = sorted(name for name in os.listdir(f"{m.data}/ingress") if name.endswith(".wal"))
     path = f"{m.data}/ingress/{wals[0]}"
+    with open(path, "rb") as file:
+        whole = file.read()
+    last = whole.rindex(b"NRDE")  # damage that reaches it is what a crash leaves
+    rng = random.Random(f"{SEED} wal")
+    for _ in range(40):
+        pos = rng.randrange(len(whole))
+        end = min(len(whole), pos + rng.choice((1, 1, 50, 3000)))
+        damaged = whole[:pos] + rng.randbytes(end - pos) + whole[end:]
+        with open(path, "wb") as file:
+            file.write(damaged)
+        findings, _ = check(m.data, code=0 if end > last or damaged == whole else 4)
+        assert damaged == whole or {"ingress", "tail"} & {f["kind"] for f in findings}, (pos, end)
+    with open(path, "wb") as file:
+        file.write(whole)
     patch(path, 100, b"\xff\xfe\xfd")
     findings, _ = check(m.data, code=4)
     (error,) = [f for f in findings if f["severity"] == "error"]
     assert (error["kind"], error["pos"]) == ("ingress", 0)
-    with open(path, "ab") as file:
-        file.write(b"NRDE" + bytes(70))
+    with open(path, "wb") as file:
+        file.write(whole[:100] + b"\xff\xfe\xfd" + whole[103:] + b"NRDE" + bytes(70))
     assert "tail" in {f["kind"] for f in check(m.data, code=4)[0]}
     if os.path.exists(f"{m.data}/ingress/checkpoint"):
         patch(f"{m.data}/ingress/checkpoint", 17, b"\x77")

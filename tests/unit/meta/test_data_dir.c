@@ -328,8 +328,13 @@ static void test_inspect(void)
     fix_put_text("data/format", "rubbish\n");
     g_assert_cmpint(nrd_data_dir_inspect(path, &looker, &damage, &why), ==, 0);
     g_assert_nonnull(strstr(damage, "format"));
-    nrd_data_dir_close(looker);
+    nrd_data_dir_close(g_steal_pointer(&looker));
     fix_assert_text("data/format", "rubbish\n");
+    g_clear_pointer(&why, g_free);
+    fix_put_text("data/format", "2\n");
+    g_assert_cmpint(nrd_data_dir_inspect(path, &looker, &none, &why), ==, -ENOTSUP);
+    g_assert_nonnull(strstr(why, "newer"));
+    g_assert_null(looker);
     tear_down();
 }
 
