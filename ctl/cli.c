@@ -10,6 +10,18 @@
 
 static volatile sig_atomic_t interrupted;
 
+/* GOption leaves "--" in place when arguments stand before it, or what follows looks like an option. */
+static void drop_separator(int *argc, char **argv)
+{
+    for (int i = 1; i < *argc; i++) {
+        if (strcmp(argv[i], "--") != 0)
+            continue;
+        memmove(argv + i, argv + i + 1, sizeof(char *) * (size_t)(*argc - i));
+        (*argc)--;
+        return;
+    }
+}
+
 bool nrd_cli_parse(const NrdCliVerb *verb, const GOptionEntry *entries, int *argc, char ***argv)
 {
     g_autoptr(GError) error = NULL;
@@ -25,11 +37,7 @@ bool nrd_cli_parse(const NrdCliVerb *verb, const GOptionEntry *entries, int *arg
         nrd_cli_say("%s; see %s --help", error->message, name);
         return false;
     }
-    /* a "--" before the arguments is left in place when what follows looks like an option */
-    if (*argc > 1 && strcmp((*argv)[1], "--") == 0) {
-        memmove(*argv + 1, *argv + 2, sizeof(char *) * (size_t)(*argc - 1));
-        (*argc)--;
-    }
+    drop_separator(argc, *argv);
     if (*argc - 1 >= verb->n_least && *argc - 1 <= verb->n_most)
         return true;
     nrd_cli_say("%s; usage: %s [OPTION...] %s",

@@ -500,6 +500,9 @@ def test_describe_tells_settings_and_partitions(m):
     text = ctl("describe", m.mnt, "t").decode()
     assert "segment_bytes          65536" in text and "\np00001 " in text
     assert "there is no topic x" in refused("describe", m.mnt, "x")
+    m.make("-odd")
+    for words in (("--", m.mnt, "-odd"), (m.mnt, "--", "-odd")):
+        assert rows("describe", "--json", *words)[0]["topic"] == "-odd"
     assert "no name of a topic" in refused("describe", m.mnt, "../t")
     assert "no naradfs is mounted" in refused("describe", m.base, "t")
 
