@@ -105,6 +105,7 @@ static int verify(const NrdPlaceInData *place, const char *stage, const NrdManif
 static int swap(const NrdPlaceInData *place, const char *stage, char **ret_why)
 {
     g_autoptr(GPtrArray) names = NULL;
+    struct stat st;
     int dir_fd = -1;
     int rc = nrd_io_list_dir(place->root_fd, place->dir, &names);
     if (rc == 0)
@@ -114,8 +115,11 @@ static int swap(const NrdPlaceInData *place, const char *stage, char **ret_why)
     nrd_io_close(&dir_fd);
     if (rc == 0)
         rc = nrd_io_rename(place->root_fd, stage, place->dir, true);
-    if (rc < 0)
-        *ret_why = g_strdup_printf("%s cannot be put in place: %s", place->dir, g_strerror(-rc));
+    if (rc < 0 && nrd_io_stat(place->root_fd, stage, &st) == -ENOENT)
+        *ret_why = g_strdup_printf("%s is in place, but its folder cannot be synced: %s; a power cut may take it back",
+                                   place->dir, g_strerror(-rc));
+    else if (rc < 0)
+        *ret_why = g_strdup_printf("%s cannot be put in place: %s; nothing was imported", place->dir, g_strerror(-rc));
     return rc;
 }
 
@@ -139,6 +143,13 @@ static int unpack(const NrdPlaceInData *place, const char *stage, int fd, NrdMan
     return rc;
 }
 
+static void append(char **text, const char *more)
+{
+    char *longer = g_strconcat(*text, more, NULL);
+    g_free(*text);
+    *text = longer;
+}
+
 static int import(const NrdPlaceInData *place, int fd, NrdManifest **ret_manifest, char **ret_why)
 {
     g_autofree char *stage = g_strdup_printf("%s/.import-p%05u", place->topic_dir, place->number);
@@ -149,7 +160,9 @@ static int import(const NrdPlaceInData *place, int fd, NrdManifest **ret_manifes
     if (rc < 0)
         return rc;
     rc = unpack(place, stage, fd, ret_manifest, ret_why);
-    if (rc == 0)
+    if (rc < 0)
+        append(ret_why, "; nothing was imported");
+    else
         rc = swap(place, stage, ret_why);
     if (rc < 0)
         (void)!nrd_io_remove_tree(place->root_fd, stage); /* what stays is removed by the next one */
@@ -170,7 +183,7 @@ static int run(const NrdPlaceInData *place, const char *path, bool quiet)
     if (!from_stdin)
         nrd_io_close(&fd);
     if (rc < 0)
-        nrd_cli_say("%s: %s%s", from_stdin ? "standard input" : path, why, "; nothing was imported");
+        nrd_cli_say("%s: %s", from_stdin ? "standard input" : path, why);
     else if (!quiet)
         printf("%s/p%05u: %" PRIu64 " records, offsets %" PRIu64 " to %" PRIu64 ", imported\n", place->record->name,
                place->number, manifest->n_records, manifest->oldest, manifest->hwm);
