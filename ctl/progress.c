@@ -52,7 +52,7 @@ static unsigned columns(void)
 static void draw(NrdProgress *progress)
 {
     int64_t now = g_get_monotonic_time();
-    if (!progress->shown || now - progress->drawn_us < DRAW_EVERY_US)
+    if (!progress->shown || progress->total_bytes == 0 || now - progress->drawn_us < DRAW_EVERY_US)
         return;
     uint64_t done = progress->done_bytes + progress->item_done;
     g_autofree char *text = nrd_progress_text(done, progress->total_bytes, now - progress->start_us, columns());
