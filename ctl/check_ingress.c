@@ -67,7 +67,9 @@ static void tell_damage(Walk *walk, const NrdWalScan *scan, const NrdWalPiece *p
                      .has_range = true,
                      .pos = piece->pos,
                      .end_pos = piece->end };
-    if (unanswered)
+    if (piece->is_zeros)
+        nrd_check_tell(walk->check, NRD_NOTE, &spot, "zeros: no entry stands there, or its room was given back");
+    else if (unanswered)
         nrd_check_tell(walk->check, NRD_NOTE, &spot, "torn tail: nobody was promised it");
     else
         nrd_check_tell(walk->check, NRD_ERROR, &spot,

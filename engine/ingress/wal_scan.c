@@ -32,6 +32,11 @@ static size_t pass_over(const NrdWalScan *scan, size_t pos)
     return find_header(scan, pos + 1);
 }
 
+static bool all_zeros(const uint8_t *bytes, size_t size)
+{
+    return bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0;
+}
+
 bool nrd_wal_scan_next(NrdWalScan *scan, NrdWalPiece *ret_piece)
 {
     NrdWalPiece piece = { .pos = scan->pos };
@@ -44,6 +49,7 @@ bool nrd_wal_scan_next(NrdWalScan *scan, NrdWalPiece *ret_piece)
         piece.end = piece.pos + piece.view.head.size;
     } else {
         piece.end = pass_over(scan, piece.pos);
+        piece.is_zeros = all_zeros(scan->bytes + piece.pos, piece.end - piece.pos);
     }
     scan->pos = piece.end;
     *ret_piece = piece;

@@ -23,6 +23,7 @@ typedef struct NrdWalScan {
 /* Bytes [pos, end): an entry, or damage. */
 typedef struct NrdWalPiece {
     bool is_entry;
+    bool is_zeros; /* damage, or room that was given back: all bytes are zero */
     size_t pos;
     size_t end;
     NrdEntryView view; /* of an entry; points into the segment's bytes */

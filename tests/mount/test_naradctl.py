@@ -338,6 +338,13 @@ def test_check_reads_the_ingress_wal(mounts):
         assert damaged == whole or {"ingress", "tail"} & {f["kind"] for f in findings}, (pos, end)
     with open(path, "wb") as file:
         file.write(whole)
+    second = whole.index(b"NRDE", 1)
+    with open(path, "wb") as file:  # room that was given back
+        file.write(bytes(second) + whole[second:])
+    zeros = [f for f in check(m.data)[0] if f["message"].startswith("zeros")]
+    assert [(f["pos"], f["end_pos"]) for f in zeros] == [(0, second)]
+    with open(path, "wb") as file:
+        file.write(whole)
     patch(path, 100, b"\xff\xfe\xfd")
     findings, _ = check(m.data, code=4)
     (error,) = [f for f in findings if f["severity"] == "error"]
