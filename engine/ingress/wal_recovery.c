@@ -13,6 +13,7 @@
  * Nothing is written, so every open finds the same. */
 #include "engine/base/diag.h"
 #include "engine/ingress/wal_private.h"
+#include "engine/ingress/wal_scan.h"
 #include "engine/io/io.h"
 
 #include <errno.h>
@@ -111,49 +112,12 @@ typedef struct Walk {
     uint64_t void_from; /* the next segment's first; UINT64_MAX: there is none */
     const uint8_t *bytes;
     size_t size;
-    uint64_t least; /* the next sequence is at least this */
     NrdWalFoundFn found;
     void *found_data;
 } Walk;
 
-/* Where the next header with its mark stands, from pos on; the size when there is none. Linear, whatever the bytes. */
-static size_t find_header(const Walk *w, size_t pos)
-{
-    NrdEntryHead head;
-    while (pos + NRD_ENTRY_HEADER_BYTES <= w->size) {
-        const uint8_t *at = memmem(w->bytes + pos, w->size - pos, "NRDE", 4);
-        if (!at)
-            break;
-        pos = (size_t)(at - w->bytes);
-        if (pos + NRD_ENTRY_HEADER_BYTES <= w->size && nrd_entry_decode_head(at, w->segment->salt + pos, &head) == 0)
-            return pos;
-        pos++;
-    }
-    return w->size;
-}
-
-/* Behind the damage at pos: past the entry when its header tells its size, else at the next header. */
-static size_t pass_over(const Walk *w, size_t pos)
-{
-    NrdEntryHead head;
-    if (w->size - pos >= NRD_ENTRY_HEADER_BYTES &&
-        nrd_entry_decode_head(w->bytes + pos, w->segment->salt + pos, &head) == 0) {
-        if (head.size > w->size - pos)
-            return w->size;
-        return find_header(w, pos + head.size);
-    }
-    return find_header(w, pos + 1);
-}
-
-static bool all_zeros(const Walk *w, size_t pos, size_t end)
-{
-    return w->bytes[pos] == 0 && memcmp(w->bytes + pos, w->bytes + pos + 1, end - pos - 1) == 0;
-}
-
 static void tell_damage(Walk *w, size_t pos, size_t end)
 {
-    if (all_zeros(w, pos, end))
-        return;
     bool tail = end == w->size;
     nrd_counter_add(tail && w->last ? NRD_COUNTER_TORN_TAILS : NRD_COUNTER_INGRESS_DAMAGED, 1);
     if (tail && w->last) {
@@ -182,19 +146,13 @@ static void hand_on(Walk *w, size_t pos, const NrdEntryView *view)
 
 static void walk(Walk *w)
 {
-    size_t pos = 0;
-    while (pos < w->size) {
-        NrdEntryView view;
-        int rc = nrd_entry_decode(w->bytes + pos, w->size - pos, w->segment->salt + pos, &view);
-        if (rc == 0 && view.head.sequence >= w->least) {
-            hand_on(w, pos, &view);
-            w->least = view.head.sequence + 1;
-            pos += view.head.size;
-            continue;
-        }
-        size_t end = pass_over(w, pos);
-        tell_damage(w, pos, end);
-        pos = end;
+    NrdWalScan scan = { .bytes = w->bytes, .size = w->size, .salt = w->segment->salt, .least = w->segment->first };
+    NrdWalPiece piece;
+    while (nrd_wal_scan_next(&scan, &piece)) {
+        if (piece.is_entry)
+            hand_on(w, piece.pos, &piece.view);
+        else if (!piece.is_zeros)
+            tell_damage(w, piece.pos, piece.end);
     }
 }
 
@@ -202,7 +160,7 @@ static int recover_segment(NrdWal *wal, guint index, NrdWalFoundFn found, void *
 {
     NrdWalSegment *segment = wal->segments->pdata[index];
     bool last = index + 1 == wal->segments->len;
-    Walk w = { .wal = wal, .segment = segment, .last = last, .least = segment->first };
+    Walk w = { .wal = wal, .segment = segment, .last = last };
     w.void_from = last ? UINT64_MAX : ((NrdWalSegment *)wal->segments->pdata[index + 1])->first;
     w.found = found;
     w.found_data = found_data;

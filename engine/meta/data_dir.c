@@ -276,6 +276,38 @@ static int make_folders(int root_fd, const char *path, char **ret_why)
     return 0;
 }
 
+/* Whether somebody has laid a data directory out here, whatever has become of it since. */
+static bool was_laid_out(int root_fd)
+{
+    struct stat st;
+    return nrd_io_stat(root_fd, "format", &st) == 0 ||
+           (nrd_io_stat(root_fd, "meta", &st) == 0 && nrd_io_stat(root_fd, "ingress", &st) == 0);
+}
+
+int nrd_data_dir_inspect(const char *path, NrdDataDir **ret_dir, char **ret_damage, char **ret_why)
+{
+    NrdDataDir *dir = g_new0(NrdDataDir, 1);
+    g_autofree char *damage = NULL;
+    dir->root_fd = dir->lock_fd = -1;
+    int rc = open_root(path, true, &dir->root_fd, ret_why);
+    if (rc == 0 && !was_laid_out(dir->root_fd))
+        rc = refuse(ret_why, -EINVAL, g_strdup_printf("%s is not a data directory of naradfs", path));
+    if (rc == 0)
+        rc = take_lock(dir, path, true, ret_why);
+    int format_rc = rc == 0 ? settle_format(dir->root_fd, path, true, &damage) : 0;
+    if (format_rc == -ENOTSUP) /* nothing here can be judged by what is known here */
+        rc = refuse(ret_why, format_rc, g_steal_pointer(&damage));
+    if (rc < 0) {
+        nrd_data_dir_close(dir);
+        return rc;
+    }
+    if (format_rc == 0 && check_meta(dir->root_fd, path, &damage) == 0)
+        (void)!check_topics(dir->root_fd, path, &damage); /* its sentence is what counts */
+    *ret_dir = dir;
+    *ret_damage = g_steal_pointer(&damage);
+    return 0;
+}
+
 int nrd_data_dir_open(const char *path, bool read_only, NrdDataDir **ret_dir, char **ret_why)
 {
     NrdDataDir *dir = g_new0(NrdDataDir, 1);

@@ -16,6 +16,13 @@ typedef struct NrdDataDir NrdDataDir;
  * locked by another daemon (-EBUSY, with its pid), newer format (-ENOTSUP), not a data directory (-EINVAL: there are
  * other files in it), meta/ missing though topics/ is not empty (-EIO), read-only file system (-EROFS), permission. */
 int nrd_data_dir_open(const char *path, bool read_only, NrdDataDir **ret_dir, char **ret_why) NRD_MUST_CHECK;
+
+/* For a look at a directory that nobody serves: takes the lock as a read-only daemon does and changes nothing. What
+ * would keep a daemon from serving it (format, meta/, topics/) is no failure but a sentence in *ret_damage (g_free),
+ * NULL when there is nothing of the kind. Fails, as above, for what cannot be opened, is locked or is of a
+ * newer format, and with -EINVAL for a
+ * folder that has neither a format nor topic records. */
+int nrd_data_dir_inspect(const char *path, NrdDataDir **ret_dir, char **ret_damage, char **ret_why) NRD_MUST_CHECK;
 int nrd_data_dir_fd(const NrdDataDir *dir);
 
 /* Unix milliseconds at which a daemon last took or gave back the lock, before this one: the clock was past that then. 0

@@ -20,6 +20,7 @@
 
 typedef struct Scan {
     const NrdScanWant *want;
+    const NrdScanWatch *watch;
     NrdIndex *index;
     NrdFrameReader reader;
     NrdBuffer chunk;     /* for the search */
@@ -349,6 +350,16 @@ static int resync_after(Scan *s, Resync *ret_resync)
     return 0;
 }
 
+/* Adds a gap to the index and tells of it. */
+static void lose(Scan *s, uint64_t end_pos, uint64_t end_offset, NrdFrameFault fault)
+{
+    NrdGap gap = { s->index->end.pos, end_pos, s->index->end.offset, end_offset };
+
+    nrd_index_add_gap(s->index, end_pos, end_offset);
+    if (s->watch->lost != NULL)
+        s->watch->lost(s->watch->data, &gap, fault);
+}
+
 /* Takes one step: a good frame, or a gap up to the next one. *ret_done: nothing good follows. */
 static int step(Scan *s, bool *ret_done)
 {
@@ -368,10 +379,13 @@ static int step(Scan *s, bool *ret_done)
         s->seen_frame = true;
         s->seen_zstd |= good->header.flags == 1;
         nrd_index_add_frame(s->index, good->end_pos - good->pos, n, good->summary.text_bytes, good->summary.commit_ms);
+        if (s->watch->frame != NULL)
+            s->watch->frame(s->watch->data, good);
         return 0;
     }
     if (r != -EBADMSG)
         return r;
+    NrdFrameFault fault = s->reader.fault;
     s->foreign_first |= end->pos == 0 && s->reader.fault == NRD_FRAME_WRONG_OFFSET;
     if (s->reader.fault == NRD_FRAME_BAD_RECORDS)
         resync = (Resync){ true, s->reader.end_pos, end->offset + s->reader.header.n_records };
@@ -381,13 +395,20 @@ static int step(Scan *s, bool *ret_done)
         return r;
     *ret_done = !resync.found || resync.offset >= s->want->end_offset;
     if (!*ret_done)
-        nrd_index_add_gap(s->index, resync.pos, resync.offset);
+        lose(s, resync.pos, resync.offset, fault);
     return 0;
 }
 
 int nrd_scan_segment(const NrdScanWant *want, NrdIndex **ret_index, NrdScanTail *ret_tail)
 {
-    Scan s = { .want = want, .index = nrd_index_new(want->base), .zero_pos = UINT64_MAX };
+    static const NrdScanWatch nobody;
+    return nrd_scan_segment_watched(want, &nobody, ret_index, ret_tail);
+}
+
+int nrd_scan_segment_watched(const NrdScanWant *want, const NrdScanWatch *watch, NrdIndex **ret_index,
+                             NrdScanTail *ret_tail)
+{
+    Scan s = { .want = want, .watch = watch, .index = nrd_index_new(want->base), .zero_pos = UINT64_MAX };
     NrdScanTail tail = { .torn = false };
     bool done = false;
     int r = 0;
@@ -397,7 +418,7 @@ int nrd_scan_segment(const NrdScanWant *want, NrdIndex **ret_index, NrdScanTail 
         r = step(&s, &done);
     uint64_t lost_bytes = want->size_bytes - s.index->end.pos;
     if (r == 0 && want->end_offset != UINT64_MAX && s.index->end.offset < want->end_offset) {
-        nrd_index_add_gap(s.index, want->size_bytes, want->end_offset);
+        lose(&s, want->size_bytes, want->end_offset, done ? s.reader.fault : NRD_FRAME_CUT);
     } else if (r == 0 && done) {
         tail.torn = true;
         tail.misnamed = s.foreign_first && s.index->end.pos == 0;

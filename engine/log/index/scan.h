@@ -12,6 +12,7 @@
 #define NRD_LOG_SCAN_H
 
 #include "engine/base/macros.h"
+#include "engine/log/frames/frame_reader.h"
 #include "engine/log/index/index.h"
 
 #include <stdbool.h>
@@ -36,5 +37,19 @@ typedef struct NrdScanTail {
 
 /* Fills an index. *ret_index is the caller's. -EIO and what the disk says, -ENOMEM. */
 int nrd_scan_segment(const NrdScanWant *want, NrdIndex **ret_index, NrdScanTail *ret_tail) NRD_MUST_CHECK;
+
+/* Told about every step of a walk, in order of position. Either may be NULL. */
+typedef struct NrdScanWatch {
+    /* A good frame, as it was loaded; the reader's memory is valid during the call. */
+    void (*frame)(void *data, const NrdFrameReader *frame);
+    /* Damage at gap->pos, for this reason, that a good frame (or the segment's known end) follows. What no good frame
+     * follows is told by *ret_tail alone. */
+    void (*lost)(void *data, const NrdGap *gap, NrdFrameFault fault);
+    void *data;
+} NrdScanWatch;
+
+/* As above, and tells the watch. */
+int nrd_scan_segment_watched(const NrdScanWant *want, const NrdScanWatch *watch, NrdIndex **ret_index,
+                             NrdScanTail *ret_tail) NRD_MUST_CHECK;
 
 #endif

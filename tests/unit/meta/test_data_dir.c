@@ -306,12 +306,45 @@ static void test_faults(void)
     g_assert_cmpint(n_refused, >, 30);
 }
 
+/* For a look: the lock is taken and nothing is changed, whatever is wrong; what would keep a daemon away is told. */
+static void test_inspect(void)
+{
+    g_autofree char *why = NULL;
+    g_autofree char *none = NULL;
+    g_autofree char *damage = NULL;
+    NrdDataDir *looker = NULL;
+    set_up();
+    g_assert_cmpint(nrd_data_dir_inspect(path, &looker, &none, &why), ==, -ENOENT); /* not made */
+    g_clear_pointer(&why, g_free);
+    open_well(false);
+    g_assert_cmpint(nrd_data_dir_inspect(path, &looker, &none, &why), ==, -EBUSY);
+    g_autofree char *pid = g_strdup_printf("pid %ld", (long)getpid());
+    g_assert_nonnull(strstr(why, pid));
+    shut();
+    g_assert_cmpint(nrd_data_dir_inspect(path, &looker, &none, &why), ==, 0);
+    g_assert_null(none);
+    assert_refused(false, -EBUSY, "in use"); /* it holds the lock */
+    nrd_data_dir_close(g_steal_pointer(&looker));
+    fix_put_text("data/format", "rubbish\n");
+    g_assert_cmpint(nrd_data_dir_inspect(path, &looker, &damage, &why), ==, 0);
+    g_assert_nonnull(strstr(damage, "format"));
+    nrd_data_dir_close(g_steal_pointer(&looker));
+    fix_assert_text("data/format", "rubbish\n");
+    g_clear_pointer(&why, g_free);
+    fix_put_text("data/format", "2\n");
+    g_assert_cmpint(nrd_data_dir_inspect(path, &looker, &none, &why), ==, -ENOTSUP);
+    g_assert_nonnull(strstr(why, "newer"));
+    g_assert_null(looker);
+    tear_down();
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/data-dir/layout", test_layout);
     g_test_add_func("/data-dir/paths", test_paths);
     g_test_add_func("/data-dir/lock", test_lock);
+    g_test_add_func("/data-dir/inspect", test_inspect);
     g_test_add_func("/data-dir/lock-not-a-file", test_lock_not_a_file);
     g_test_add_func("/data-dir/foreign-folder", test_foreign_folder);
     g_test_add_func("/data-dir/format", test_format);

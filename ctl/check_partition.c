@@ -1,0 +1,102 @@
+/* A partition's folder: which files there are, its segments one after the other, its high watermark, its frontier. */
+#include "ctl/check_segment.h"
+#include "engine/io/io.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_numbered(const char *name, const char *suffix)
+{
+    return strspn(name, "0123456789") == 20 && strcmp(name + 20, suffix) == 0;
+}
+
+static void tell_lone_index(NrdCheck *check, const char *dir, const char *name)
+{
+    g_autofree char *path = g_strconcat(dir, "/", name, NULL);
+    nrd_check_note(check, path, "stray", "a side index without its segment; nothing reads it");
+}
+
+/* Side indexes without a segment, and files of no kind that this layout has. */
+static void check_names(NrdCheck *check, const char *dir, const GArray *files)
+{
+    static const char *const known[] = { "hwm", "consumer.offset", "consumer.ahead", NULL };
+    g_autoptr(GPtrArray) names = NULL;
+    int rc = nrd_io_list_dir(check->root_fd, dir, &names);
+    if (rc < 0)
+        nrd_check_unreadable(check, dir, rc);
+    for (guint i = 0; rc == 0 && i < names->len; i++) {
+        const char *name = names->pdata[i];
+        bool found = is_numbered(name, ".log") || g_strv_contains(known, name);
+        for (guint k = 0; !found && k < files->len && is_numbered(name, ".index"); k++)
+            found = g_ascii_strtoull(name, NULL, 10) == g_array_index(files, NrdSegmentFile, k).base;
+        if (!found && is_numbered(name, ".index"))
+            tell_lone_index(check, dir, name);
+        else if (!found)
+            nrd_check_stray(check, dir, name);
+    }
+}
+
+static void check_hwm(NrdCheck *check, const char *dir, bool has_segments, NrdHwm *ret_hwm)
+{
+    g_autofree char *path = g_strconcat(dir, "/hwm", NULL);
+    struct stat st = { .st_size = 0 };
+    NrdHwm hwm = { .exists = false };
+    int rc = nrd_hwm_read(check->root_fd, path, &hwm);
+    if (rc == 0 && hwm.exists)
+        rc = nrd_io_stat(check->root_fd, path, &st);
+    *ret_hwm = hwm;
+    if (rc < 0)
+        nrd_check_unreadable(check, path, rc);
+    else if (!hwm.clean && st.st_size > 0)
+        nrd_check_error(check, path, "hwm", "%s; the end of the records counts as the boundary",
+                        st.st_size == 8 ? "it holds no offset" : "its size is neither 8 bytes nor 0");
+    else if (!hwm.clean && has_segments)
+        nrd_check_note(check, path, "hwm", "%s: the log was not closed cleanly; the records tell where it ends",
+                       hwm.exists ? "empty" : "missing");
+}
+
+/* Returns where the partition ends; UINT64_MAX when that cannot be told. */
+static uint64_t check_segments(NrdCheck *check, const char *dir, const GArray *files, NrdHwm hwm)
+{
+    int64_t last_ms = INT64_MIN;
+    uint64_t tail = 0;
+    for (guint i = 0; i < files->len && nrd_check_going(check); i++) {
+        const NrdSegmentFile *file = &g_array_index(files, NrdSegmentFile, i);
+        NrdSegmentCheck segment = { .check = check, .dir = dir, .file = file, .hwm = hwm, .last_ms = &last_ms };
+        segment.end_offset = i + 1 < files->len ? g_array_index(files, NrdSegmentFile, i + 1).base : UINT64_MAX;
+        tail = nrd_check_segment(&segment) ? segment.tail : UINT64_MAX;
+    }
+    if (files->len == 0 && hwm.clean && hwm.value > 0) {
+        NrdSpot spot = { .path = dir, .kind = "frame", .has_offsets = true, .offset = 0, .end_offset = hwm.value };
+        nrd_check_tell(check, NRD_ERROR, &spot, "there is no segment, but hwm says that records were committed");
+    }
+    if (tail == UINT64_MAX || !hwm.clean)
+        return tail;
+    return hwm.value;
+}
+
+void nrd_check_partition(NrdCheck *check, const char *dir)
+{
+    g_autoptr(GArray) files = g_array_new(FALSE, FALSE, sizeof(NrdSegmentFile));
+    NrdSegmentOdd odd = { .name = NULL };
+    NrdHwm hwm;
+    check->n_partitions++;
+    int rc = nrd_segment_files_list(check->root_fd, dir, files, &odd);
+    if (rc < 0) {
+        nrd_check_unreadable(check, dir, rc);
+        return;
+    }
+    if (odd.name) {
+        g_autofree char *path = g_strconcat(dir, "/", odd.name, NULL);
+        nrd_check_error(check, path, "segment", "%s; the partition is out of service",
+                        odd.error < 0 ? g_strerror(-odd.error) : odd.what);
+    }
+    g_free(odd.name);
+    check_names(check, dir, files);
+    check_hwm(check, dir, files->len > 0, &hwm);
+    uint64_t end_offset = check_segments(check, dir, files, hwm);
+    if (end_offset != UINT64_MAX && nrd_check_going(check))
+        nrd_check_frontier(check, dir, end_offset);
+}

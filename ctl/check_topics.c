@@ -1,0 +1,164 @@
+/* Topic records, topic folders and their markers. */
+#include "ctl/check.h"
+#include "engine/io/io.h"
+#include "engine/meta/incarnation.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SUFFIX ".topic"
+#define RECORD_MAX_BYTES ((size_t)1 << 20)
+#define MARKER_MAX_BYTES ((size_t)4096)
+
+/* ---- meta/ ---- */
+
+static void check_record(NrdCheck *check, const char *path, const char *topic)
+{
+    g_autoptr(GBytes) bytes = NULL;
+    g_autofree char *why = NULL;
+    NrdTopicRecord *record = NULL;
+    gsize size = 0;
+    check->n_topics++;
+    int rc = nrd_io_read_file(check->root_fd, path, RECORD_MAX_BYTES, &bytes);
+    if (rc < 0) {
+        check->record_damaged = true;
+        nrd_check_unreadable(check, path, rc);
+        return;
+    }
+    const void *data = g_bytes_get_data(bytes, &size);
+    if (nrd_topic_record_decode(topic, data ? data : "", size, &record, &why) < 0) {
+        check->record_damaged = true;
+        nrd_check_error(check, path, "topic", "%s; the topic is out of service: restore the file from a backup", why);
+        return;
+    }
+    g_hash_table_insert(check->records, g_strdup(topic), record);
+}
+
+void nrd_check_records(NrdCheck *check)
+{
+    g_autoptr(GPtrArray) names = nrd_check_list(check, "meta");
+    if (!names)
+        return;
+    for (guint i = 0; i < names->len && nrd_check_going(check); i++) {
+        const char *name = names->pdata[i];
+        g_autofree char *path = g_strconcat("meta/", name, NULL);
+        g_autofree char *topic = g_str_has_suffix(name, SUFFIX) ? g_strndup(name, strlen(name) - strlen(SUFFIX)) : NULL;
+        if (topic && nrd_topic_name_check(topic) == 0)
+            check_record(check, path, topic);
+        else
+            nrd_check_stray(check, "meta", name);
+    }
+}
+
+/* ---- topics/ ---- */
+
+/* Whose folder it is. */
+static void check_marker(NrdCheck *check, const char *dir, const NrdTopicRecord *record)
+{
+    g_autofree char *path = g_strconcat(dir, "/incarnation", NULL);
+    g_autofree char *why = NULL;
+    g_autoptr(GBytes) bytes = NULL;
+    int rc = nrd_io_read_file(check->root_fd, path, MARKER_MAX_BYTES, &bytes);
+    if (rc < 0 && rc != -ENOENT) {
+        nrd_check_unreadable(check, path, rc);
+        return;
+    }
+    if (nrd_incarnation_verify(check->root_fd, record->name, record->id, &why) < 0)
+        nrd_check_error(check, path, "incarnation", "%s", why ? why : "it cannot be judged");
+    else if (rc == -ENOENT || g_bytes_get_size(bytes) < NRD_INCARNATION_DIGITS)
+        nrd_check_note(check, path, "incarnation", "missing or cut short; the next start writes %s", record->id);
+}
+
+static bool parse_partition(const char *name, uint64_t *ret_number)
+{
+    return strlen(name) == 6 && name[0] == 'p' && g_ascii_string_to_unsigned(name + 1, 10, 0, 99999, ret_number, NULL);
+}
+
+/* record may be NULL: it is damaged, and how many partitions there should be is not known. */
+static void check_folder(NrdCheck *check, const char *dir, const NrdTopicRecord *record)
+{
+    g_autoptr(GPtrArray) names = NULL;
+    uint64_t n_expected = record ? (uint64_t)record->config.partitions : UINT64_MAX, n_found = 0;
+    int rc = nrd_io_list_dir(check->root_fd, dir, &names);
+    if (rc < 0) {
+        nrd_check_unreadable(check, dir, rc);
+        return;
+    }
+    for (guint i = 0; i < names->len && nrd_check_going(check); i++) {
+        const char *name = names->pdata[i];
+        g_autofree char *path = g_strconcat(dir, "/", name, NULL);
+        uint64_t number;
+        if (strcmp(name, "incarnation") == 0)
+            continue;
+        if (!parse_partition(name, &number)) {
+            nrd_check_stray(check, dir, name);
+            continue;
+        }
+        if (number >= n_expected)
+            nrd_check_note(check, path, "stray",
+                           "the topic has %" G_GUINT64_FORMAT " partitions; this one is not served", n_expected);
+        else
+            n_found++;
+        nrd_check_partition(check, path);
+    }
+    if (record && n_found < n_expected && nrd_check_going(check))
+        nrd_check_note(check, dir, "folder",
+                       "%" G_GUINT64_FORMAT " of %" G_GUINT64_FORMAT
+                       " partition folders are missing; a start makes them, empty",
+                       n_expected - n_found, n_expected);
+}
+
+static void check_entry(NrdCheck *check, const char *name, GHashTable *seen)
+{
+    g_autofree char *dir = g_strconcat("topics/", name, NULL);
+    g_autofree char *meta = g_strconcat("meta/", name, SUFFIX, NULL);
+    const NrdTopicRecord *record = g_hash_table_lookup(check->records, name);
+    struct stat st;
+    int rc = nrd_io_stat(check->root_fd, dir, &st);
+    if (rc < 0) {
+        nrd_check_unreadable(check, dir, rc);
+        return;
+    }
+    if (strstr(name, ".stale-")) {
+        nrd_check_note(check, dir, "quarantined",
+                       "the folder of a topic that is gone; a start removes it, nobody reads it");
+        return;
+    }
+    if (nrd_topic_name_check(name) < 0 || (!S_ISDIR(st.st_mode) && !record)) {
+        nrd_check_stray(check, "topics", name);
+        return;
+    }
+    g_hash_table_add(seen, g_strdup(name));
+    if (record)
+        check_marker(check, dir, record);
+    else if (nrd_io_stat(check->root_fd, meta, &st) == -ENOENT)
+        nrd_check_note(check, dir, "folder",
+                       "no topic record: left by a deletion; a start removes it if its marker is whole");
+    check_folder(check, dir, record);
+}
+
+static void check_missing(NrdCheck *check, GHashTable *seen)
+{
+    GHashTableIter iter;
+    gpointer name;
+    g_hash_table_iter_init(&iter, check->records);
+    while (g_hash_table_iter_next(&iter, &name, NULL)) {
+        g_autofree char *dir = g_strconcat("topics/", name, NULL);
+        if (!g_hash_table_contains(seen, name))
+            nrd_check_error(check, dir, "folder",
+                            "missing; a start makes it anew, empty: if the topic has held records they are lost");
+    }
+}
+
+void nrd_check_topics(NrdCheck *check)
+{
+    g_autoptr(GHashTable) seen = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+    g_autoptr(GPtrArray) names = nrd_check_list(check, "topics");
+    if (!names)
+        return;
+    for (guint i = 0; i < names->len && nrd_check_going(check); i++)
+        check_entry(check, names->pdata[i], seen);
+    if (nrd_check_going(check))
+        check_missing(check, seen);
+}

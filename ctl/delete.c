@@ -1,0 +1,89 @@
+/* naradctl delete [MNT] TOPIC: deletes a topic with its records, after saying what will be lost. */
+#include "ctl/cli.h"
+#include "ctl/tree.h"
+#include "ctl/verbs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const NrdCliVerb verb = {
+    .arguments = "[MNT] TOPIC",
+    .summary = "Deletes a topic and every record in it. Asks on a terminal; elsewhere --yes is needed.",
+    .details =
+        "It is the topic of this moment that is deleted: should somebody delete it and make another one of that\n"
+        "name meanwhile, that one stays.",
+    .n_least = 1,
+    .n_most = 2,
+};
+
+/* Whether the person types the topic's name. */
+static bool confirm(const char *topic, const char *dir)
+{
+    char line[512];
+    NrdTopicSums sums;
+    nrd_tree_sums(dir, &sums);
+    g_autofree char *size = nrd_cli_size(sums.size_bytes);
+    printf("The topic %s has %" PRIu64 " partitions with %" PRIu64 " records (%s), of which consumers have not settled "
+           "%" PRIu64 ".\nAll of it will be lost. Type the topic's name to delete it: ",
+           topic, sums.n_partitions, sums.n_records, size, sums.lag);
+    nrd_tree_sums_clear(&sums);
+    if (!nrd_cli_flush() || !fgets(line, sizeof line, stdin))
+        return false;
+    return strcmp(g_strchomp(line), topic) == 0;
+}
+
+static int delete_topic(const char *dir, const char *id, char **ret_why)
+{
+    g_autofree char *path = g_strconcat(dir, "/ctl", NULL);
+    g_autofree char *line = g_strconcat("delete ", id, "\n", NULL);
+    int rc = nrd_tree_write(path, line);
+    if (rc < 0)
+        *ret_why =
+            g_strdup_printf("%s: \"delete %s\" failed: %s; the daemon's log says why", path, id, g_strerror(-rc));
+    return rc;
+}
+
+static int run(const char *given, const char *topic, bool yes)
+{
+    g_autofree char *mnt = NULL;
+    g_autofree char *dir = NULL;
+    g_autofree char *why = NULL;
+    g_autofree char *id = NULL;
+    int rc = nrd_tree_find(given, &mnt, &why);
+    if (rc == 0)
+        rc = nrd_tree_topic(mnt, topic, &dir, &why);
+    if (rc == 0) {
+        rc = nrd_tree_xattr(dir, "incarnation", &id);
+        if (rc < 0)
+            why = g_strdup_printf("the incarnation of %s cannot be read: %s", topic, g_strerror(-rc));
+    }
+    if (rc == 0 && !yes && !isatty(STDIN_FILENO)) {
+        why =
+            g_strdup_printf("%s was not deleted: there is no terminal to ask on; --yes deletes without asking", topic);
+        rc = -ENOTTY;
+    }
+    if (rc == 0 && !yes && !confirm(topic, dir)) {
+        why = g_strdup_printf("%s was not deleted", topic);
+        rc = -ECANCELED;
+    }
+    if (rc == 0)
+        rc = delete_topic(dir, id, &why);
+    if (rc < 0)
+        nrd_cli_say("%s", why);
+    return rc;
+}
+
+int nrd_verb_delete(int argc, char **argv)
+{
+    gboolean yes = FALSE;
+    const GOptionEntry entries[] = {
+        { "yes", 'y', 0, G_OPTION_ARG_NONE, &yes, "Delete without asking", NULL },
+        G_OPTION_ENTRY_NULL,
+    };
+    if (!nrd_cli_parse(&verb, entries, &argc, &argv))
+        return NRD_EXIT_USAGE;
+    return run(argc > 2 ? argv[1] : NULL, argv[argc - 1], yes) == 0 ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
+}

@@ -1,0 +1,218 @@
+/* naradctl describe [MNT] TOPIC: all that the mount says about one topic. */
+#include "ctl/cli.h"
+#include "ctl/json.h"
+#include "ctl/tree.h"
+#include "ctl/verbs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const NrdCliVerb verb = {
+    .arguments = "[MNT] TOPIC",
+    .summary = "Prints a topic's settings, its partitions with their attributes, its parent and its children.",
+    .n_least = 1,
+    .n_most = 2,
+};
+
+/* Of a partition; as the mount names them. */
+static const char *const attributes[] = { "oldest_offset", "hwm",         "next_offset", "frontier",   "lag",
+                                          "in_flight",     "acked_ahead", "segments",    "size_bytes", NULL };
+
+typedef struct Describe {
+    const char *mnt;
+    const char *topic;
+    char *dir;
+    NrdJson *json; /* NULL: text */
+} Describe;
+
+static void put(const Describe *d, const char *key, const char *value)
+{
+    if (d->json) {
+        nrd_json_word(d->json, key, value);
+        return;
+    }
+    printf("%-22s ", key);
+    nrd_cli_print_plain(value);
+    putchar('\n');
+}
+
+static void put_settings(const Describe *d)
+{
+    g_autofree char *path = g_strconcat(d->dir, "/config", NULL);
+    g_autofree char *text = NULL;
+    int rc = nrd_tree_read(path, &text);
+    if (d->json)
+        nrd_json_object(d->json, "settings");
+    if (rc < 0 && !d->json)
+        printf("settings cannot be read: %s\n", g_strerror(-rc));
+    g_auto(GStrv) lines = g_strsplit(rc < 0 ? "" : text, "\n", -1);
+    for (guint i = 0; lines[i]; i++) {
+        char *equals = strchr(lines[i], '=');
+        if (!equals)
+            continue;
+        *equals = '\0';
+        put(d, lines[i], equals + 1);
+    }
+    if (d->json)
+        nrd_json_object_end(d->json);
+}
+
+/* The state in words (g_free). */
+static char *partition_state(const char *dir)
+{
+    g_autofree char *path = g_strconcat(dir, "/status", NULL);
+    g_autofree char *text = NULL;
+    int rc = nrd_tree_read(path, &text);
+    char *state = rc < 0 ? g_strdup_printf("not readable: %s", g_strerror(-rc)) : nrd_tree_state_line(text);
+    return state ? state : g_strdup("unknown");
+}
+
+static void put_partition(const Describe *d, unsigned number)
+{
+    g_autofree char *dir = g_strdup_printf("%s/p%05u", d->dir, number);
+    g_autofree char *state = partition_state(dir);
+    if (d->json) {
+        nrd_json_object(d->json, NULL);
+        nrd_json_number(d->json, "partition", number);
+    } else {
+        printf("p%05u", number);
+    }
+    for (size_t i = 0; attributes[i]; i++) {
+        g_autofree char *value = NULL;
+        int rc = nrd_tree_xattr(dir, attributes[i], &value);
+        if (d->json && rc < 0)
+            nrd_json_null(d->json, attributes[i]);
+        else if (d->json)
+            nrd_json_word(d->json, attributes[i], value);
+        else
+            printf(" %13s", rc < 0 ? "?" : value);
+    }
+    if (d->json) {
+        nrd_json_string(d->json, "state", state);
+        nrd_json_object_end(d->json);
+        return;
+    }
+    fputs("  ", stdout);
+    nrd_cli_print_plain(state);
+    putchar('\n');
+}
+
+static void put_partitions(const Describe *d)
+{
+    uint64_t n = 0;
+    if (nrd_tree_number(d->dir, "partitions", &n) < 0)
+        n = 0;
+    if (d->json) {
+        nrd_json_array(d->json, "partitions");
+    } else {
+        fputs("\nparti.", stdout);
+        for (size_t i = 0; attributes[i]; i++)
+            printf(" %13s", attributes[i]);
+        puts("  state");
+    }
+    for (unsigned i = 0; i < n; i++)
+        put_partition(d, i);
+    if (d->json)
+        nrd_json_array_end(d->json);
+}
+
+/* ---- parent and children: folders `children` of topics name them ---- */
+
+static GPtrArray *children_of(const Describe *d, const char *topic)
+{
+    GPtrArray *names = NULL;
+    g_autofree char *dir = g_strdup_printf("%s/topics/%s/children", d->mnt, topic);
+    return nrd_tree_list(dir, &names) < 0 ? NULL : names;
+}
+
+static char *parent_of(const Describe *d)
+{
+    g_autoptr(GPtrArray) topics = NULL;
+    if (nrd_tree_topics(d->mnt, &topics) < 0)
+        return NULL;
+    for (guint i = 0; i < topics->len; i++) {
+        g_autoptr(GPtrArray) names = children_of(d, topics->pdata[i]);
+        for (guint k = 0; names && k < names->len; k++) {
+            if (strcmp(names->pdata[k], d->topic) == 0)
+                return g_strdup(topics->pdata[i]);
+        }
+    }
+    return NULL;
+}
+
+static void put_family(const Describe *d)
+{
+    g_autofree char *parent = parent_of(d);
+    g_autoptr(GPtrArray) children = children_of(d, d->topic);
+    if (parent && d->json)
+        nrd_json_string(d->json, "parent", parent);
+    else if (parent)
+        put(d, "parent", parent);
+    if (children && d->json)
+        nrd_json_array(d->json, "children");
+    for (guint i = 0; children && i < children->len; i++) {
+        if (d->json)
+            nrd_json_string(d->json, NULL, children->pdata[i]);
+        else
+            put(d, "child", children->pdata[i]);
+    }
+    if (children && d->json)
+        nrd_json_array_end(d->json);
+}
+
+static void describe(const Describe *d)
+{
+    g_autofree char *id = NULL;
+    NrdTopicSums sums;
+    nrd_tree_sums(d->dir, &sums);
+    if (nrd_tree_xattr(d->dir, "incarnation", &id) < 0)
+        id = g_strdup("unknown");
+    if (d->json) {
+        nrd_json_object(d->json, NULL);
+        nrd_json_string(d->json, "topic", d->topic);
+        nrd_json_string(d->json, "state", sums.state);
+        nrd_json_string(d->json, "incarnation", id);
+    } else {
+        put(d, "topic", d->topic);
+        put(d, "state", sums.state);
+        put(d, "incarnation", id);
+    }
+    put_family(d);
+    if (!d->json)
+        putchar('\n');
+    put_settings(d);
+    put_partitions(d);
+    if (d->json)
+        nrd_json_object_end(d->json);
+    nrd_tree_sums_clear(&sums);
+}
+
+int nrd_verb_describe(int argc, char **argv)
+{
+    gboolean json = FALSE;
+    const GOptionEntry entries[] = {
+        { "json", 'j', 0, G_OPTION_ARG_NONE, &json, "One JSON object", NULL },
+        G_OPTION_ENTRY_NULL,
+    };
+    g_autofree char *mnt = NULL;
+    g_autofree char *why = NULL;
+    Describe d = { .dir = NULL };
+    if (!nrd_cli_parse(&verb, entries, &argc, &argv))
+        return NRD_EXIT_USAGE;
+    int rc = nrd_tree_find(argc > 2 ? argv[1] : NULL, &mnt, &why);
+    d.mnt = mnt;
+    d.topic = argv[argc - 1];
+    if (rc == 0)
+        rc = nrd_tree_topic(mnt, d.topic, &d.dir, &why);
+    if (rc < 0) {
+        nrd_cli_say("%s", why);
+        return NRD_EXIT_FAILED;
+    }
+    d.json = json ? nrd_json_new() : NULL;
+    describe(&d);
+    nrd_json_free(d.json);
+    g_free(d.dir);
+    return nrd_cli_flush() ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
+}

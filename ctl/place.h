@@ -1,0 +1,26 @@
+/* Which partition of a data directory is meant, for verbs that work offline. One thread; blocks. */
+#ifndef NRD_CTL_PLACE_H
+#define NRD_CTL_PLACE_H
+
+#include "engine/base/macros.h"
+#include "engine/meta/data_dir.h"
+#include "engine/meta/topic_record.h"
+
+#include <stdint.h>
+
+/* The data directory's lock is held as long as it is open. */
+typedef struct NrdPlaceInData {
+    NrdDataDir *data;
+    int root_fd;
+    NrdTopicRecord *record;
+    uint32_t number;
+    char *topic_dir; /* topics/TOPIC */
+    char *dir;       /* topics/TOPIC/pNNNNN */
+} NrdPlaceInData;
+
+/* Opens DATA and finds "TOPIC/pNNNNN" in it: the record is whole, the folder is of that incarnation, the topic has that
+ * partition. Else a sentence (g_free) that says what is missing. */
+int nrd_place_open(const char *data, const char *name, NrdPlaceInData *ret_place, char **ret_why) NRD_MUST_CHECK;
+void nrd_place_close(NrdPlaceInData *place);
+
+#endif

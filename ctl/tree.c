@@ -1,0 +1,274 @@
+/* See tree.h. */
+#include "ctl/tree.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define TEXT_MAX_BYTES ((size_t)16 * 1024 * 1024)
+#define VALUE_MAX_BYTES 4096
+#define TYPE "fuse.naradfs"
+
+/* ---- which mount ---- */
+
+/* /proc writes a space, a tab, a newline and a backslash as \ooo. */
+static char *unescape(const char *text)
+{
+    return g_strcompress(text);
+}
+
+GPtrArray *nrd_tree_mounts(const char *text)
+{
+    GPtrArray *mounts = g_ptr_array_new_with_free_func(g_free);
+    g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
+    for (guint i = 0; lines[i]; i++) {
+        g_auto(GStrv) fields = g_strsplit(lines[i], " ", 4);
+        if (g_strv_length(fields) >= 3 && strcmp(fields[2], TYPE) == 0)
+            g_ptr_array_add(mounts, unescape(fields[1]));
+    }
+    return mounts;
+}
+
+static int find_only(char **ret_mnt, char **ret_why)
+{
+    g_autofree char *text = NULL;
+    int rc = nrd_tree_read("/proc/self/mounts", &text);
+    if (rc < 0) {
+        *ret_why = g_strdup_printf("/proc/self/mounts cannot be read: %s; name the mount point", g_strerror(-rc));
+        return rc;
+    }
+    g_autoptr(GPtrArray) mounts = nrd_tree_mounts(text);
+    if (mounts->len == 1) {
+        *ret_mnt = g_strdup(mounts->pdata[0]);
+        return 0;
+    }
+    if (mounts->len == 0) {
+        *ret_why = g_strdup("no naradfs is mounted; mount one, or name the mount point");
+        return -ENOENT;
+    }
+    g_ptr_array_add(mounts, NULL);
+    g_autofree char *list = g_strjoinv(", ", (char **)mounts->pdata);
+    *ret_why = g_strdup_printf("several naradfs are mounted: %s; name the one that is meant", list);
+    return -EINVAL;
+}
+
+int nrd_tree_find(const char *given, char **ret_mnt, char **ret_why)
+{
+    struct stat st;
+    if (!given)
+        return find_only(ret_mnt, ret_why);
+    g_autofree char *topics = g_strconcat(given, "/topics", NULL);
+    g_autofree char *metrics = g_strconcat(given, "/metrics", NULL);
+    int rc = stat(topics, &st) < 0 || stat(metrics, &st) < 0 ? -errno : 0;
+    if (rc < 0) {
+        *ret_why = rc == -ENOENT || rc == -ENOTDIR
+                       ? g_strdup_printf("no naradfs is mounted at %s", given)
+                       : g_strdup_printf("the mount %s cannot be used: %s", given, g_strerror(-rc));
+        return rc;
+    }
+    *ret_mnt = g_strdup(given);
+    return 0;
+}
+
+/* ---- files ---- */
+
+static gint by_name(gconstpointer a, gconstpointer b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+int nrd_tree_list(const char *dir, GPtrArray **ret_names)
+{
+    DIR *stream = opendir(dir);
+    if (!stream)
+        return -errno;
+    GPtrArray *names = g_ptr_array_new_with_free_func(g_free);
+    struct dirent *entry;
+    while (errno = 0, (entry = readdir(stream)) != NULL) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            g_ptr_array_add(names, g_strdup(entry->d_name));
+    }
+    int rc = -errno;
+    closedir(stream);
+    if (rc < 0) {
+        g_ptr_array_unref(names);
+        return rc;
+    }
+    g_ptr_array_sort(names, by_name);
+    *ret_names = names;
+    return 0;
+}
+
+int nrd_tree_topics(const char *mnt, GPtrArray **ret_names)
+{
+    g_autofree char *dir = g_strconcat(mnt, "/topics", NULL);
+    return nrd_tree_list(dir, ret_names);
+}
+
+int nrd_tree_topic(const char *mnt, const char *topic, char **ret_dir, char **ret_why)
+{
+    struct stat st;
+    g_autofree char *dir = g_strconcat(mnt, "/topics/", topic, NULL);
+    int rc = *topic == '\0' || *topic == '.' || strchr(topic, '/') ? -EINVAL : stat(dir, &st) < 0 ? -errno : 0;
+    if (rc < 0) {
+        *ret_why = rc == -EINVAL ? g_strdup_printf("\"%s\" is no name of a topic", topic)
+                   : rc == -ENOENT
+                       ? g_strdup_printf("there is no topic %s at %s; naradctl topics lists them", topic, mnt)
+                       : g_strdup_printf("the topic %s cannot be looked at: %s", topic, g_strerror(-rc));
+        return rc;
+    }
+    *ret_dir = g_steal_pointer(&dir);
+    return 0;
+}
+
+int nrd_tree_xattr(const char *path, const char *name, char **ret_value)
+{
+    char value[VALUE_MAX_BYTES + 1];
+    g_autofree char *full = g_strconcat("user.narad.", name, NULL);
+    ssize_t n = lgetxattr(path, full, value, VALUE_MAX_BYTES);
+    if (n < 0)
+        return -errno;
+    value[n] = '\0';
+    *ret_value = g_strdup(value);
+    return 0;
+}
+
+int nrd_tree_number(const char *path, const char *name, uint64_t *ret_number)
+{
+    g_autofree char *value = NULL;
+    int rc = nrd_tree_xattr(path, name, &value);
+    if (rc < 0)
+        return rc;
+    return g_ascii_string_to_unsigned(value, 10, 0, G_MAXUINT64, ret_number, NULL) ? 0 : -EBADMSG;
+}
+
+int nrd_tree_read(const char *path, char **ret_text)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return -errno;
+    GString *text = g_string_new(NULL);
+    char piece[16384];
+    ssize_t n;
+    while ((n = read(fd, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR)) {
+        if (n > 0)
+            g_string_append_len(text, piece, n);
+        if (text->len > TEXT_MAX_BYTES)
+            break;
+    }
+    int rc = n < 0 ? -errno : n > 0 ? -EFBIG : 0;
+    close(fd);
+    if (rc < 0) {
+        g_string_free(text, TRUE);
+        return rc;
+    }
+    *ret_text = g_string_free(text, FALSE);
+    return 0;
+}
+
+int nrd_tree_write(const char *path, const char *text)
+{
+    size_t size = strlen(text);
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return -errno;
+    ssize_t n = write(fd, text, size);
+    int rc = n < 0 ? -errno : (size_t)n < size ? -EIO : 0;
+    if (close(fd) < 0 && rc == 0)
+        rc = -errno;
+    return rc;
+}
+
+/* ---- what a topic is like ---- */
+
+char *nrd_tree_state_line(const char *status)
+{
+    const char *at = g_str_has_prefix(status, "state ") ? status : strstr(status, "\nstate ");
+    if (!at)
+        return NULL;
+    at += *at == '\n' ? 1 : 0;
+    g_autofree char *line = g_strndup(at, strcspn(at, "\n"));
+    return g_strdup(g_strstrip(line + strlen("state ")));
+}
+
+/* Adds a number that a partition has; *bad when it cannot be read. */
+static uint64_t get(const char *dir, const char *name, bool *bad)
+{
+    uint64_t number = 0;
+    if (nrd_tree_number(dir, name, &number) < 0)
+        *bad = true;
+    return number;
+}
+
+/* False when the partition could not be read. */
+static bool add_partition(const char *dir, NrdTopicSums *sums)
+{
+    bool bad = false;
+    uint64_t hwm = get(dir, "hwm", &bad), oldest = get(dir, "oldest_offset", &bad);
+    uint64_t settled = get(dir, "frontier", &bad) + get(dir, "acked_ahead", &bad);
+    uint64_t lag = get(dir, "lag", &bad), in_flight = get(dir, "in_flight", &bad), size = get(dir, "size_bytes", &bad);
+    if (bad)
+        return false;
+    sums->n_records += hwm - MIN(oldest, hwm);
+    sums->produced += hwm;
+    sums->settled += settled;
+    sums->lag += lag;
+    sums->in_flight += in_flight;
+    sums->size_bytes += size;
+    return true;
+}
+
+/* How many partitions of the status page's table are in a state of that name. */
+static unsigned count_rows(const char *status, const char *word)
+{
+    unsigned n = 0;
+    g_autofree char *cell = g_strconcat("  ", word, "  ", NULL);
+    for (const char *at = strstr(status, cell); at; at = strstr(at + 1, cell))
+        n++;
+    return n;
+}
+
+static char *state_of(const char *topic_dir, uint64_t n_partitions, unsigned n_unread)
+{
+    g_autofree char *path = g_strconcat(topic_dir, "/status", NULL);
+    g_autofree char *status = NULL;
+    int rc = nrd_tree_read(path, &status);
+    if (rc < 0)
+        return g_strdup_printf("not readable: %s", g_strerror(-rc));
+    g_autofree char *state = nrd_tree_state_line(status);
+    unsigned n_poisoned = count_rows(status, "poisoned");
+    unsigned n_out = MAX(count_rows(status, "out of service") + count_rows(status, "not known"), n_unread);
+    if (!state || strcmp(state, "ok") != 0)
+        return state ? g_steal_pointer(&state) : g_strdup("unknown");
+    if (n_poisoned > 0)
+        return g_strdup_printf("%u of %" G_GUINT64_FORMAT " partitions poisoned", n_poisoned, n_partitions);
+    if (n_out > 0)
+        return g_strdup_printf("%u of %" G_GUINT64_FORMAT " partitions out of service", n_out, n_partitions);
+    return g_strdup("ok");
+}
+
+void nrd_tree_sums(const char *topic_dir, NrdTopicSums *ret_sums)
+{
+    NrdTopicSums sums = { .n_partitions = 0 };
+    unsigned n_unread = 0;
+    if (nrd_tree_number(topic_dir, "partitions", &sums.n_partitions) < 0)
+        sums.n_partitions = 0;
+    for (uint64_t i = 0; i < sums.n_partitions; i++) {
+        g_autofree char *dir = g_strdup_printf("%s/p%05u", topic_dir, (unsigned)i);
+        if (!add_partition(dir, &sums))
+            n_unread++;
+    }
+    sums.state = state_of(topic_dir, sums.n_partitions, n_unread);
+    *ret_sums = sums;
+}
+
+void nrd_tree_sums_clear(NrdTopicSums *sums)
+{
+    g_clear_pointer(&sums->state, g_free);
+}

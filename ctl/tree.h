@@ -1,0 +1,56 @@
+/* The files of a mount, read as any program would. One thread; every function may wait for the daemon.
+ * Errors: negative errno. Sentences go to the caller in *ret_why (g_free). */
+#ifndef NRD_CTL_TREE_H
+#define NRD_CTL_TREE_H
+
+#include "engine/base/macros.h"
+
+#include <glib.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The mount point that is meant (g_free): `given`, when a naradfs is there, else the only one of the machine. */
+int nrd_tree_find(const char *given, char **ret_mnt, char **ret_why) NRD_MUST_CHECK;
+
+/* Mount points of type fuse.naradfs in the text of /proc/self/mounts (char*, g_ptr_array_unref). Pure. */
+GPtrArray *nrd_tree_mounts(const char *text);
+
+/* Names in a folder, sorted (char*, g_ptr_array_unref). */
+int nrd_tree_list(const char *dir, GPtrArray **ret_names) NRD_MUST_CHECK;
+
+/* Names of the topics, sorted. */
+int nrd_tree_topics(const char *mnt, GPtrArray **ret_names) NRD_MUST_CHECK;
+
+/* MNT/topics/TOPIC (g_free); -ENOENT and the like with a sentence when that is no topic. */
+int nrd_tree_topic(const char *mnt, const char *topic, char **ret_dir, char **ret_why) NRD_MUST_CHECK;
+
+/* The attribute user.narad.<name> (g_free). */
+int nrd_tree_xattr(const char *path, const char *name, char **ret_value) NRD_MUST_CHECK;
+int nrd_tree_number(const char *path, const char *name, uint64_t *ret_number) NRD_MUST_CHECK;
+
+/* A whole text file of at most 16 MiB, NUL-terminated (g_free). */
+int nrd_tree_read(const char *path, char **ret_text) NRD_MUST_CHECK;
+
+/* One write(2) of all of text. */
+int nrd_tree_write(const char *path, const char *text) NRD_MUST_CHECK;
+
+/* What follows `state` in a status page (g_free); NULL when there is no such line. Pure. */
+char *nrd_tree_state_line(const char *status);
+
+/* Sums over a topic's partitions. */
+typedef struct NrdTopicSums {
+    uint64_t n_partitions;
+    uint64_t n_records; /* retained */
+    uint64_t produced;  /* sum of the high watermarks */
+    uint64_t settled;   /* sum of the frontiers and of what is settled above them */
+    uint64_t lag;
+    uint64_t in_flight;
+    uint64_t size_bytes;
+    char *state; /* "ok", or what is wrong; g_free */
+} NrdTopicSums;
+
+/* Never fails: what cannot be read is told in state, and not counted. */
+void nrd_tree_sums(const char *topic_dir, NrdTopicSums *ret_sums);
+void nrd_tree_sums_clear(NrdTopicSums *sums);
+
+#endif

@@ -1,0 +1,37 @@
+/* What is read out of /proc/self/mounts and out of a status page. */
+#include "ctl/tree.h"
+
+#include <glib.h>
+
+static void test_mounts(void)
+{
+    g_autoptr(GPtrArray) mounts = nrd_tree_mounts("proc /proc proc rw,nosuid 0 0\n"
+                                                  "/d /mnt/with\\040space fuse.naradfs rw,user_id=0 0 0\n"
+                                                  "fuse.naradfs /not/this fuse.sshfs rw 0 0\n"
+                                                  "/e\\134x /b\\134\\011c fuse.naradfs ro 0 0\n"
+                                                  "broken fuse.naradfs\n"
+                                                  "\n");
+    g_assert_cmpuint(mounts->len, ==, 2);
+    g_assert_cmpstr(mounts->pdata[0], ==, "/mnt/with space");
+    g_assert_cmpstr(mounts->pdata[1], ==, "/b\\\tc");
+    g_autoptr(GPtrArray) none = nrd_tree_mounts("");
+    g_assert_cmpuint(none->len, ==, 0);
+}
+
+static void test_state_line(void)
+{
+    g_autofree char *ok = nrd_tree_state_line("topic        t\nstate        ok\nincarnation  1\n");
+    g_assert_cmpstr(ok, ==, "ok");
+    g_autofree char *out = nrd_tree_state_line("state        out of service: its record is damaged");
+    g_assert_cmpstr(out, ==, "out of service: its record is damaged");
+    g_assert_null(nrd_tree_state_line("topic        t\nestate ok\n"));
+    g_assert_null(nrd_tree_state_line(""));
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/ctl/tree/mounts", test_mounts);
+    g_test_add_func("/ctl/tree/state-line", test_state_line);
+    return g_test_run();
+}

@@ -1,0 +1,152 @@
+/* A watched walk of a segment: what is told is what the index says, in order, with the reason of each loss. */
+#include "engine/log/index/scan.h"
+
+#include "engine/io/io.h"
+#include "fixture.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#define N_FRAMES 6
+
+typedef struct Told {
+    GArray *frames; /* uint64_t: first offsets */
+    GArray *gaps;   /* NrdGap */
+    NrdFrameFault fault;
+    uint64_t pos; /* everything so far ended here */
+} Told;
+
+static void on_frame(void *data, const NrdFrameReader *frame)
+{
+    Told *told = data;
+    g_assert_true(frame->loaded);
+    g_assert_cmpuint(frame->pos, ==, told->pos);
+    told->pos = frame->end_pos;
+    g_array_append_val(told->frames, frame->header.offset);
+}
+
+static void on_lost(void *data, const NrdGap *gap, NrdFrameFault reason)
+{
+    Told *told = data;
+    g_assert_cmpuint(gap->pos, ==, told->pos);
+    told->pos = gap->end_pos;
+    told->fault = reason;
+    g_array_append_val(told->gaps, *gap);
+}
+
+/* Frames of two records each; ends[i]: where frame i ends. */
+static GByteArray *make_segment(size_t ends[N_FRAMES])
+{
+    const char *payloads[] = { "one", "two", NULL };
+    GByteArray *bytes = g_byte_array_new();
+    for (unsigned i = 0; i < N_FRAMES; i++) {
+        fixture_append_frame(bytes, (uint64_t)2 * i, payloads);
+        ends[i] = bytes->len;
+    }
+    return bytes;
+}
+
+static void scan(Fixture *f, const GByteArray *bytes, uint64_t end_offset, Told *told, NrdScanTail *ret_tail)
+{
+    NrdScanWatch watch = { .frame = on_frame, .lost = on_lost, .data = told };
+    NrdIndex *index = NULL;
+    *told = (Told){ .frames = g_array_new(FALSE, FALSE, sizeof(uint64_t)),
+                    .gaps = g_array_new(FALSE, FALSE, sizeof(NrdGap)) };
+    fixture_put(f, SEGMENT_0, bytes->data, bytes->len);
+    int fd = nrd_io->open(f->root_fd, "p/" SEGMENT_0, O_RDONLY, 0);
+    g_assert_cmpint(fd, >=, 0);
+    NrdScanWant want = { fd, 0, bytes->len, end_offset };
+    g_assert_cmpint(nrd_scan_segment_watched(&want, &watch, &index, ret_tail), ==, 0);
+    nrd_io_close(&fd);
+    g_assert_cmpuint(index->end.pos, ==, told->pos);
+    g_assert_cmpuint(index->gaps->len, ==, told->gaps->len);
+    g_assert_true(told->gaps->len == 0 ||
+                  memcmp(index->gaps->data, told->gaps->data, told->gaps->len * sizeof(NrdGap)) == 0);
+    nrd_index_free(index);
+}
+
+static void told_clear(Told *told)
+{
+    g_array_unref(told->frames);
+    g_array_unref(told->gaps);
+}
+
+static void test_whole(void)
+{
+    Fixture f;
+    size_t ends[N_FRAMES];
+    GByteArray *bytes = make_segment(ends);
+    Told told;
+    NrdScanTail tail = { .torn = false };
+    fixture_set_up(&f);
+    scan(&f, bytes, UINT64_MAX, &told, &tail);
+    g_assert_cmpuint(told.frames->len, ==, N_FRAMES);
+    for (unsigned i = 0; i < N_FRAMES; i++)
+        g_assert_cmpuint(g_array_index(told.frames, uint64_t, i), ==, (uint64_t)2 * i);
+    g_assert_false(tail.torn);
+    told_clear(&told);
+    fixture_tear_down(&f);
+    g_byte_array_unref(bytes);
+}
+
+/* A damaged frame in the middle, at each of its bytes: told once, between its neighbours. */
+static void test_watched(void)
+{
+    Fixture f;
+    size_t ends[N_FRAMES];
+    GByteArray *bytes = make_segment(ends);
+    fixture_set_up(&f);
+    for (size_t at = ends[1]; at < ends[2]; at++) {
+        Told told;
+        NrdScanTail tail = { .torn = false };
+        bytes->data[at] ^= 0x04;
+        scan(&f, bytes, UINT64_MAX, &told, &tail);
+        bytes->data[at] ^= 0x04;
+        g_assert_cmpuint(told.frames->len, ==, N_FRAMES - 1);
+        g_assert_cmpuint(told.gaps->len, ==, 1);
+        const NrdGap *gap = &g_array_index(told.gaps, NrdGap, 0);
+        g_assert_cmpuint(gap->pos, ==, ends[1]);
+        g_assert_cmpuint(gap->end_pos, ==, ends[2]);
+        g_assert_cmpuint(gap->offset, ==, 4);
+        g_assert_cmpuint(gap->end_offset, ==, 6);
+        g_assert_cmpint(told.fault, !=, NRD_FRAME_GOOD);
+        if (at >= ends[1] + NRD_FRAME_HEADER_BYTES)
+            g_assert_cmpint(told.fault, ==, NRD_FRAME_BAD_CRC);
+        told_clear(&told);
+    }
+    fixture_tear_down(&f);
+    g_byte_array_unref(bytes);
+}
+
+/* A segment that has to reach its successor's base, and does not: cut, or damaged at its end. */
+static void test_short_of_its_end(void)
+{
+    Fixture f;
+    size_t ends[N_FRAMES];
+    GByteArray *bytes = make_segment(ends);
+    NrdScanTail tail;
+    Told told;
+    fixture_set_up(&f);
+    scan(&f, bytes, 2 * N_FRAMES + 3, &told, &tail);
+    g_assert_cmpuint(told.gaps->len, ==, 1);
+    g_assert_cmpuint(g_array_index(told.gaps, NrdGap, 0).end_offset, ==, 2 * N_FRAMES + 3);
+    g_assert_cmpint(told.fault, ==, NRD_FRAME_CUT);
+    told_clear(&told);
+    bytes->data[bytes->len - 1] ^= 1;
+    scan(&f, bytes, 2 * N_FRAMES, &told, &tail);
+    g_assert_cmpuint(told.gaps->len, ==, 1);
+    g_assert_cmpuint(g_array_index(told.gaps, NrdGap, 0).offset, ==, 2 * N_FRAMES - 2);
+    g_assert_cmpint(told.fault, ==, NRD_FRAME_BAD_CRC);
+    told_clear(&told);
+    fixture_tear_down(&f);
+    g_byte_array_unref(bytes);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/log/scan/whole", test_whole);
+    g_test_add_func("/log/scan/watched", test_watched);
+    g_test_add_func("/log/scan/short-of-its-end", test_short_of_its_end);
+    return g_test_run();
+}
