@@ -80,6 +80,10 @@ void nrd_check_partition(NrdCheck *check, const char *dir);
 /* Where a partition ends: the lowest offset that no record has. */
 void nrd_check_frontier(NrdCheck *check, const char *dir, uint64_t end_offset);
 
+/* Cursors of fan-out: whether a file of a partition is one, and what is wrong with it. */
+bool nrd_check_is_cursor(const char *name);
+void nrd_check_cursor(NrdCheck *check, const char *path, uint64_t end_offset);
+
 /* Reports a name that belongs to no file of the layout. */
 void nrd_check_stray(NrdCheck *check, const char *dir, const char *name);
 

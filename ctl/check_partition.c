@@ -28,7 +28,7 @@ static void check_names(NrdCheck *check, const char *dir, const GArray *files)
         nrd_check_unreadable(check, dir, rc);
     for (guint i = 0; rc == 0 && i < names->len; i++) {
         const char *name = names->pdata[i];
-        bool found = is_numbered(name, ".log") || g_strv_contains(known, name);
+        bool found = is_numbered(name, ".log") || g_strv_contains(known, name) || nrd_check_is_cursor(name);
         for (guint k = 0; !found && k < files->len && is_numbered(name, ".index"); k++)
             found = g_ascii_strtoull(name, NULL, 10) == g_array_index(files, NrdSegmentFile, k).base;
         if (!found && is_numbered(name, ".index"))
@@ -77,6 +77,18 @@ static uint64_t check_segments(NrdCheck *check, const char *dir, const GArray *f
     return hwm.value;
 }
 
+static void check_cursors(NrdCheck *check, const char *dir, uint64_t end_offset)
+{
+    g_autoptr(GPtrArray) names = NULL;
+    if (nrd_io_list_dir(check->root_fd, dir, &names) < 0)
+        return; /* has been told */
+    for (guint i = 0; i < names->len; i++) {
+        g_autofree char *path = g_strconcat(dir, "/", names->pdata[i], NULL);
+        if (nrd_check_is_cursor(names->pdata[i]))
+            nrd_check_cursor(check, path, end_offset);
+    }
+}
+
 void nrd_check_partition(NrdCheck *check, const char *dir)
 {
     g_autoptr(GArray) files = g_array_new(FALSE, FALSE, sizeof(NrdSegmentFile));
@@ -97,6 +109,8 @@ void nrd_check_partition(NrdCheck *check, const char *dir)
     check_names(check, dir, files);
     check_hwm(check, dir, files->len > 0, &hwm);
     uint64_t end_offset = check_segments(check, dir, files, hwm);
-    if (end_offset != UINT64_MAX && nrd_check_going(check))
+    if (end_offset != UINT64_MAX && nrd_check_going(check)) {
         nrd_check_frontier(check, dir, end_offset);
+        check_cursors(check, dir, end_offset);
+    }
 }

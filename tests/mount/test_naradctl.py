@@ -269,15 +269,14 @@ def test_check_looks_at_markers_and_strays(data):
         file.write(mine)
     os.mkdir(f"{data}/topics/gone.stale-0123456789abcdef")
     os.rename(f"{data}/meta/u.topic", f"{data}/meta/u.topic.tmp")
-    for name in ("x", "topics/t/readme", "topics/t/p00001/0.index", f"topics/t/p00001/{7:020d}.index",
-                 "topics/t/p00001/fanout-c.offset", "ingress/x"):
+    for name in ("x", "topics/t/readme", "topics/t/p00001/0.index", f"topics/t/p00001/{7:020d}.index", "ingress/x"):
         with open(f"{data}/{name}", "w", encoding="utf-8") as file:
             file.write("x")
     findings, _ = check(data)
     assert sorted((f["kind"], f["path"]) for f in findings) == sorted(
         [("quarantined", "topics/gone.stale-0123456789abcdef"), ("stray", "meta/u.topic.tmp"), ("folder", "topics/u"),
          ("stray", "x"), ("stray", "topics/t/readme"), ("stray", "topics/t/p00001/0.index"),
-         ("stray", f"topics/t/p00001/{7:020d}.index"), ("stray", "topics/t/p00001/fanout-c.offset"), ("stray", "ingress/x")])
+         ("stray", f"topics/t/p00001/{7:020d}.index"), ("stray", "ingress/x")])
     shutil.rmtree(f"{data}/topics/t")
     findings, _ = check(data, code=4)
     assert [f["path"] for f in findings if f["severity"] == "error"] == ["topics/t"]
@@ -385,6 +384,23 @@ def test_check_shows_a_bar_on_a_terminal_only(data):
     piped = subprocess.run([NARADCTL, "check", data], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     assert piped.stderr == b""
     assert piped.stdout == done.stdout
+
+
+def cursor_slot(sequence, offset):
+    slot = b"NRDFANCU" + struct.pack(">IIQQQQ12x", 1, 0, sequence, 11, 22, offset)
+    return slot + struct.pack(">I", seglog.crc32c(slot))
+
+
+def test_check_reads_the_cursors_of_fanout(data):
+    path = f"{data}/topics/u/p00000/fanout-c.offset"
+    for first, second, word in ((cursor_slot(1, 2), bytes(64), None), (cursor_slot(3, 1), cursor_slot(2, 9), None),
+                                (cursor_slot(3, 1), cursor_slot(4, 3), "offsets below 3 were copied"),
+                                (b"\xff" + cursor_slot(1, 2)[1:], bytes(64), "no valid slot")):
+        with open(path, "wb") as file:
+            file.write(first.ljust(4096, b"\0") + second)
+        findings, _ = check(data, code=4 if word else 0)
+        assert [f["kind"] for f in findings] == (["cursor"] if word else [])
+        assert not word or word in findings[0]["message"]
 
 
 # -- dump
