@@ -62,11 +62,13 @@ static gpointer run_writer(gpointer data)
     int fd = open_for_append(writer->path);
     int rc = fd < 0 ? fd : 0;
     fill_lines(line, sizeof line, 1);
-    while (rc == 0 && !nrd_cli_interrupted() && g_get_monotonic_time() < writer->until_us) {
+    while (rc == 0) { /* once at least, however late this thread comes to run */
         rc = write_all(fd, line, sizeof line);
         if (rc == 0)
             rc = sync_file(fd, writer->data_only);
         writer->n_syncs += rc == 0;
+        if (nrd_cli_interrupted() || g_get_monotonic_time() >= writer->until_us)
+            break;
     }
     if (fd >= 0 && close(fd) < 0 && rc == 0)
         rc = -errno;
