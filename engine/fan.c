@@ -68,9 +68,9 @@ static int bounds(void *parent, uint32_t number, bool may_block, uint64_t *ret_o
     rc = nrd_partition_pin(partition);
     if (rc < 0)
         return rc;
-    (void)!bounds_if_open(partition, ret_oldest, ret_hwm);
+    bool open = bounds_if_open(partition, ret_oldest, ret_hwm); /* unless it was closed for good meanwhile */
     nrd_partition_unpin_quietly(partition);
-    return 0;
+    return open ? 0 : nrd_partition_closed_error(partition);
 }
 
 typedef struct Source {

@@ -134,6 +134,9 @@ void nrd_cursor_free(NrdFanCursor *cursor);
 int nrd_cursor_claim(NrdFanCursor *cursor, uint32_t partition) NRD_MUST_CHECK;
 int nrd_cursor_open_source(NrdFanCursor *cursor) NRD_MUST_CHECK;
 
+/* Whether the partition still has the files that the cursor is about. Memory only. */
+bool nrd_cursor_same_files(const NrdFanCursor *cursor);
+
 /* Behind a batch, not synced. A failure is told, and made good later. */
 void nrd_cursor_write_file(NrdFanCursor *cursor);
 
