@@ -62,6 +62,7 @@ static NrdPart *first_to_verify(NrdLane *lane)
 static void batch_take_part_locked(NrdLane *lane, Batch *batch, NrdPart *part)
 {
     g_queue_unlink(&lane->parts, &part->link);
+    part->taken = true;
     g_ptr_array_add(batch->parts, part);
     batch->verify = part->verify;
     batch->expected = part->expected;
@@ -251,15 +252,20 @@ static void finish_locked(NrdDispatcher *d, Batch *batch, bool committed)
     lane->n_failed = 0;
 }
 
-/* Gives the parts back to the head of the lane, in order; what was looked up, to where it was. Lock held. */
+/* Gives the parts back to the head of the lane, as they were, since offsets are named by their order; what was looked up,
+ * and named nothing else, to its place. Lock held. */
 static void put_back_locked(Batch *batch)
 {
     NrdLane *lane = batch->lane;
-    GList *at = NULL;
-    if (batch->verify)
-        nrd_lane_insert(lane, batch->parts->pdata[0], &at);
-    for (guint i = batch->verify ? 0 : batch->parts->len; i > 0; i--)
-        g_queue_push_head_link(&lane->parts, &((NrdPart *)batch->parts->pdata[i - 1])->link);
+    GList *last = NULL;
+    for (guint i = batch->parts->len; i > 0; i--) {
+        NrdPart *part = batch->parts->pdata[i - 1];
+        if (batch->verify)
+            nrd_lane_insert(lane, part, &last);
+        else
+            g_queue_push_head_link(&lane->parts, &part->link);
+        part->taken = false;
+    }
     lane->n_running = 0;
 }
 

@@ -47,6 +47,7 @@ typedef struct NrdPart {
     GList order_link; /* in its home's */
     NrdLane *home;    /* of `partition` */
     bool goes;        /* see order.c */
+    bool taken;       /* off its lane's `parts`: a worker has it */
     NrdPending *entry;
     uint32_t index;     /* in the entry's table */
     uint32_t partition; /* by the entry: with the sequence, what the part is known by */
@@ -98,9 +99,10 @@ static inline uint32_t nrd_lane_n_parts(const NrdLane *lane)
     return lane->parts.length + lane->n_running;
 }
 
-/* Among the lane's parts, before the first with a higher sequence from *at on (NULL: from the head on); *at is where it is
- * then. */
-void nrd_lane_insert(NrdLane *lane, NrdPart *part, GList **at);
+/* Before the next part of its home that stands in the lane: of those that name one partition the earlier ones come first in
+ * every lane, at all times. Where there is none, before *front (NULL: last); *front is the part then, if it was inserted
+ * there. Several are inserted the last one first. */
+void nrd_lane_insert(NrdLane *lane, NrdPart *part, GList **front);
 
 /* Before a worker takes parts of it: finds out again what offsets they will get, if that was lost. */
 void nrd_lane_name(NrdDispatcher *d, NrdLane *lane);

@@ -318,17 +318,25 @@ NrdPending *nrd_part_finish(NrdDispatcher *d, NrdLane *lane, NrdPart *part)
 
 /* ---- moving to a sibling ---- */
 
-void nrd_lane_insert(NrdLane *lane, NrdPart *part, GList **at)
+/* Whether it is in the lane, and no worker has it. */
+static bool stands_in(const NrdPart *part, const NrdLane *lane)
 {
-    GList *l = *at ? *at : lane->parts.head;
-    while (l && ((const NrdPart *)l->data)->entry->sequence < part->entry->sequence)
-        l = l->next;
-    g_queue_insert_before_link(&lane->parts, l, &part->link);
-    *at = &part->link;
+    return part->to == lane->partition && !part->taken;
+}
+
+void nrd_lane_insert(NrdLane *lane, NrdPart *part, GList **front)
+{
+    const GList *next = part->order_link.next;
+    while (next && !stands_in(next->data, lane))
+        next = next->next;
+    GList *at = next ? &((NrdPart *)next->data)->link : *front;
+    g_queue_insert_before_link(&lane->parts, at, &part->link);
+    if (at == *front)
+        *front = &part->link;
 }
 
 /* The checkpoint says where it is now before it is committed there. */
-static void move_part(NrdDispatcher *d, NrdPart *part, NrdLane *target, int64_t now_ms, GList **at)
+static void move_part(NrdDispatcher *d, NrdPart *part, NrdLane *target, int64_t now_ms, GList **front)
 {
     part->expected = NRD_ENTRY_OFFSET_UNKNOWN; /* it is named before it is committed */
     target->exact = false;
@@ -336,7 +344,7 @@ static void move_part(NrdDispatcher *d, NrdPart *part, NrdLane *target, int64_t 
     nrd_order_place(d, part, target->partition);
     part->note = d->notes;
     part->moved_ms = now_ms;
-    nrd_lane_insert(target, part, at);
+    nrd_lane_insert(target, part, front);
     wake_idle(d, target);
     nrd_counter_add(NRD_COUNTER_INGRESS_REROUTED, part->n_records);
 }
@@ -344,21 +352,21 @@ static void move_part(NrdDispatcher *d, NrdPart *part, NrdLane *target, int64_t 
 bool nrd_lane_move(NrdDispatcher *d, NrdLane *lane, uint32_t to, int64_t now_ms)
 {
     NrdLane *target = nrd_lane_get(d, lane->topic, lane->id, to);
-    GList *at = NULL;
+    GList *front = NULL;
     bool any = false;
     if (target != lane && target->n_failed == 0) {
         d->notes++;
         if (lane->n_stamped > 0 || target->n_stamped > 0) /* what is being written names wrong offsets now */
             d->trust = MAX(d->trust, nrd_wal_next_sequence(d->options.wal));
-        for (GList *l = lane->parts.head; l;) {
+        for (GList *l = lane->parts.tail; l;) {
             NrdPart *part = l->data;
-            l = l->next;
+            l = l->prev;
             part->expected = NRD_ENTRY_OFFSET_UNKNOWN; /* what was before it is not any more */
             part->verify = false;
             if (part->moved_ms > 0 && now_ms - part->moved_ms < MOVE_AGAIN_MS)
                 continue;
             g_queue_unlink(&lane->parts, &part->link);
-            move_part(d, part, target, now_ms, &at);
+            move_part(d, part, target, now_ms, &front);
             any = true;
         }
         lane->exact = false;
