@@ -160,6 +160,38 @@ def test_a_signal_for_the_threads_from_outside_does_nothing(m):
     produce(part, "still here")
 
 
+def blocked_signals(m):
+    """By thread: what it does not take."""
+    tasks = f"/proc/{m.process.pid}/task"
+    masks = {}
+    for task in os.listdir(tasks):
+        fields = dict(line.split(":", 1) for line in read_file(f"{tasks}/{task}/status").decode().splitlines())
+        masks[int(task)] = int(fields["SigBlk"], 16)
+    return masks
+
+
+def is_blocked(mask, number):
+    return bool(mask & 1 << number - 1)
+
+
+@pytest.mark.limit(60)
+def test_which_thread_takes_which_signal(m):
+    """Those that end the daemon come to the main thread; a SIGBUS to who looked, or it would end the process."""
+    m.make("t")
+    produce(m.topic("t"), "x")  # workers of the ingress
+    os.mkdir(m.topic("c"))
+    os.mkdir(m.topic("t") + "/children/c")
+    load = Load(m)
+    load.wait_running()
+    masks = blocked_signals(m)
+    load.stop()
+    assert len(masks) > 4
+    for task, mask in masks.items():
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+            assert is_blocked(mask, number) == (task != m.process.pid), (task, number)
+        assert not is_blocked(mask, signal.SIGBUS), task
+
+
 @pytest.mark.limit(60)
 def test_stop_in_the_background_under_load(mounts):
     m = mounts(start=False)
