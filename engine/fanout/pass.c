@@ -167,9 +167,10 @@ static int start_from_attach(NrdFanCursor *cursor, const char *why, uint64_t hwm
     if (rc < 0)
         return rc;
     if (why)
-        nrd_diag(NRD_LEVEL_WARNING, nrd_cursor_place(cursor),
-                 "%s %s: copying to %s goes on with the first record committed since the attach, records may come twice",
-                 cursor->store.path, why, cursor->link->child_name);
+        nrd_diag(
+            NRD_LEVEL_WARNING, nrd_cursor_place(cursor),
+            "%s %s: copying to %s goes on with the first record committed since the attach, records may come twice",
+            cursor->store.path, why, cursor->link->child_name);
     cursor->offset = offset;
     cursor->due_ms = 0;
     g_array_set_size(cursor->plan, 0);
