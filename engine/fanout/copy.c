@@ -256,7 +256,8 @@ int nrd_cursor_copy(NrdFanCursor *cursor, uint64_t hwm)
         return -EIO;
     int rc = nrd_cursor_open_source(cursor);
     if (rc == 0 && !nrd_cursor_same_files(cursor))
-        rc = -ESHUTDOWN; /* what was opened may be the new ones, and the cursor is the old ones': the next pass loads it */
+        rc =
+            -ESHUTDOWN; /* what was opened may be the new ones, and the cursor is the old ones': the next pass loads it */
     if (rc < 0)
         return rc;
     batch_init(&batch, n_partitions);
