@@ -2,6 +2,7 @@
  * of a partition. What fails takes the topic out of service until a claim succeeds; each use tries again. */
 #include "engine/engine_private.h"
 
+#include "engine/base/errors.h"
 #include "engine/meta/incarnation.h"
 
 #include <errno.h>
@@ -74,11 +75,6 @@ static int fail_claim(NrdTopic *topic, int rc, const char *why)
     return rc;
 }
 
-static bool is_shortage(int rc)
-{
-    return rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM;
-}
-
 int nrd_topic_claim(NrdTopic *topic, bool *ret_fresh)
 {
     NrdEngine *engine = topic->engine;
@@ -87,7 +83,7 @@ int nrd_topic_claim(NrdTopic *topic, bool *ret_fresh)
     int rc = engine->read_only ? nrd_incarnation_verify(engine->root_fd, topic->name, topic->id, &why)
                                : nrd_incarnation_claim(engine->root_fd, topic->name, topic->id, retire_partitions,
                                                        topic, &result, &why);
-    if (is_shortage(rc))
+    if (nrd_error_is_shortage(rc))
         return rc; /* nothing is wrong with the topic */
     if (rc < 0)
         return fail_claim(topic, rc, why);
@@ -102,7 +98,8 @@ int nrd_topic_check_marker(NrdTopic *topic)
     bool fresh = false;
     int rc = nrd_topic_claim(topic, &fresh);
     if (rc < 0)
-        return is_shortage(rc) ? rc : -EIO; /* what it was has been told, and is the topic's, not the caller's */
+        return nrd_error_is_shortage(rc) ? rc
+                                         : -EIO; /* what it was has been told, and is the topic's, not the caller's */
     if (topic->fault) {
         clear_fault(topic);
         nrd_topic_add_partitions(topic, &topic->record->config); /* it may have got more meanwhile */

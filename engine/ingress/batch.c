@@ -1,6 +1,8 @@
 /* A batch: what a worker takes from a lane at once, read, and tried. */
 #include "engine/ingress/batch_private.h"
 
+#include "engine/base/errors.h"
+
 #include <errno.h>
 
 #define BATCH_BYTES (4 * NRD_MIB)
@@ -192,7 +194,7 @@ NrdIngressResult nrd_ingress_batch_pass(NrdDispatcher *d, NrdIngressBatch *batch
     if (batch->note > 0)
         rc = d->options.checkpoint(d->options.user_data, batch->note);
     if (rc < 0)
-        return rc == -ENOSPC || rc == -EDQUOT ? NRD_INGRESS_NO_ROOM : NRD_INGRESS_FAILED;
+        return nrd_error_is_full(rc) ? NRD_INGRESS_NO_ROOM : NRD_INGRESS_FAILED;
     NrdIngressResult result = batch->verify ? look_up(d, batch) : NRD_INGRESS_DONE;
     if (result != NRD_INGRESS_DONE)
         return result;
