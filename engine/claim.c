@@ -7,17 +7,12 @@
 
 #include <errno.h>
 
-static NrdPlace place_of(const NrdTopic *topic)
-{
-    return (NrdPlace){ topic->name, NRD_NO_PARTITION, NRD_NO_OFFSET };
-}
-
 /* ---- the fault ---- */
 
 void nrd_topic_set_fault(NrdTopic *topic, const char *why, bool lost)
 {
     if (g_strcmp0(topic->fault, why) != 0)
-        nrd_diag(NRD_LEVEL_ERROR, place_of(topic), "the topic is out of service: %s; %s", why,
+        nrd_diag(NRD_LEVEL_ERROR, nrd_topic_place(topic), "the topic is out of service: %s; %s", why,
                  lost ? "it stays so until the daemon is started again" : "tried again at its next use");
     pthread_mutex_lock(&topic->lock);
     g_free(topic->fault);
@@ -31,7 +26,7 @@ static void clear_fault(NrdTopic *topic)
     pthread_mutex_lock(&topic->lock);
     g_clear_pointer(&topic->fault, g_free);
     pthread_mutex_unlock(&topic->lock);
-    nrd_diag(NRD_LEVEL_NOTICE, place_of(topic), "the topic is in service again");
+    nrd_diag(NRD_LEVEL_NOTICE, nrd_topic_place(topic), "the topic is in service again");
 }
 
 char *nrd_topic_fault(NrdTopic *topic)
@@ -105,7 +100,7 @@ int nrd_topic_check_marker(NrdTopic *topic)
         nrd_topic_add_partitions(topic, &topic->record->config); /* it may have got more meanwhile */
     }
     if (fresh) {
-        nrd_diag(NRD_LEVEL_ERROR, place_of(topic),
+        nrd_diag(NRD_LEVEL_ERROR, nrd_topic_place(topic),
                  "the folder topics/%s was gone: made anew, and its records with it are gone too", topic->name);
         retire_partitions(topic);
     }
