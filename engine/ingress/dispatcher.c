@@ -313,12 +313,15 @@ void nrd_dispatcher_start(NrdDispatcher *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-void nrd_dispatcher_write_wal(NrdDispatcher *d)
+bool nrd_dispatcher_write_wal(NrdDispatcher *d)
 {
     pthread_mutex_lock(&d->lock);
     d->wal_due = true;
     nrd_dispatcher_signal_locked(d);
+    bool anybody = d->workers->len > 0;
+    d->wal_due = anybody;
     pthread_mutex_unlock(&d->lock);
+    return anybody;
 }
 
 void nrd_dispatcher_kick(NrdDispatcher *d)

@@ -173,10 +173,10 @@ static void on_written(NrdWalAppend *wal_append, int error)
     g_free(append);
 }
 
-static void hand_over(void *user_data)
+static bool hand_over(void *user_data)
 {
     NrdIngress *ingress = user_data;
-    nrd_dispatcher_write_wal(ingress->dispatcher);
+    return nrd_dispatcher_write_wal(ingress->dispatcher);
 }
 
 static bool over(const NrdDispatcherLoad *load, const NrdDispatcherLoad *max, uint64_t share)

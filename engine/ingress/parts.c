@@ -53,6 +53,8 @@ void nrd_dispatcher_add(NrdDispatcher *d, NrdPending *entry)
         nrd_order_join(d, part, lane);
         push_part(d, lane, part);
     }
+    if (d->workers->len == 0) /* no thread could be made so far: the lanes are ready, and nobody knows */
+        nrd_dispatcher_signal_locked(d);
     d->top = MAX(d->top, entry->sequence + 1);
     d->pending_bytes += entry->size;
     if (d->memory_bytes + entry->size > d->options.memory_bytes)
