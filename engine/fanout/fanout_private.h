@@ -167,6 +167,9 @@ void nrd_cursor_set_state(NrdFanCursor *cursor, NrdCursorState state, int64_t at
 /* Takes it out of every queue. */
 void nrd_cursor_detach(NrdFanCursor *cursor);
 
+/* When no thread could be made at all so far, tries again: nobody else would ever find what is ready. */
+void nrd_workers_ensure(NrdFanout *fanout);
+
 void nrd_workers_join(NrdFanout *fanout); /* not held; stopping is set */
 
 #endif
