@@ -2,21 +2,17 @@
  * of a partition. What fails takes the topic out of service until a claim succeeds; each use tries again. */
 #include "engine/engine_private.h"
 
+#include "engine/base/errors.h"
 #include "engine/meta/incarnation.h"
 
 #include <errno.h>
-
-static NrdPlace place_of(const NrdTopic *topic)
-{
-    return (NrdPlace){ topic->name, NRD_NO_PARTITION, NRD_NO_OFFSET };
-}
 
 /* ---- the fault ---- */
 
 void nrd_topic_set_fault(NrdTopic *topic, const char *why, bool lost)
 {
     if (g_strcmp0(topic->fault, why) != 0)
-        nrd_diag(NRD_LEVEL_ERROR, place_of(topic), "the topic is out of service: %s; %s", why,
+        nrd_diag(NRD_LEVEL_ERROR, nrd_topic_place(topic), "the topic is out of service: %s; %s", why,
                  lost ? "it stays so until the daemon is started again" : "tried again at its next use");
     pthread_mutex_lock(&topic->lock);
     g_free(topic->fault);
@@ -30,7 +26,7 @@ static void clear_fault(NrdTopic *topic)
     pthread_mutex_lock(&topic->lock);
     g_clear_pointer(&topic->fault, g_free);
     pthread_mutex_unlock(&topic->lock);
-    nrd_diag(NRD_LEVEL_NOTICE, place_of(topic), "the topic is in service again");
+    nrd_diag(NRD_LEVEL_NOTICE, nrd_topic_place(topic), "the topic is in service again");
 }
 
 char *nrd_topic_fault(NrdTopic *topic)
@@ -74,11 +70,6 @@ static int fail_claim(NrdTopic *topic, int rc, const char *why)
     return rc;
 }
 
-static bool is_shortage(int rc)
-{
-    return rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM;
-}
-
 int nrd_topic_claim(NrdTopic *topic, bool *ret_fresh)
 {
     NrdEngine *engine = topic->engine;
@@ -87,7 +78,7 @@ int nrd_topic_claim(NrdTopic *topic, bool *ret_fresh)
     int rc = engine->read_only ? nrd_incarnation_verify(engine->root_fd, topic->name, topic->id, &why)
                                : nrd_incarnation_claim(engine->root_fd, topic->name, topic->id, retire_partitions,
                                                        topic, &result, &why);
-    if (is_shortage(rc))
+    if (nrd_error_is_shortage(rc))
         return rc; /* nothing is wrong with the topic */
     if (rc < 0)
         return fail_claim(topic, rc, why);
@@ -102,13 +93,14 @@ int nrd_topic_check_marker(NrdTopic *topic)
     bool fresh = false;
     int rc = nrd_topic_claim(topic, &fresh);
     if (rc < 0)
-        return is_shortage(rc) ? rc : -EIO; /* what it was has been told, and is the topic's, not the caller's */
+        return nrd_error_is_shortage(rc) ? rc
+                                         : -EIO; /* what it was has been told, and is the topic's, not the caller's */
     if (topic->fault) {
         clear_fault(topic);
         nrd_topic_add_partitions(topic, &topic->record->config); /* it may have got more meanwhile */
     }
     if (fresh) {
-        nrd_diag(NRD_LEVEL_ERROR, place_of(topic),
+        nrd_diag(NRD_LEVEL_ERROR, nrd_topic_place(topic),
                  "the folder topics/%s was gone: made anew, and its records with it are gone too", topic->name);
         retire_partitions(topic);
     }

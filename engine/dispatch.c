@@ -4,6 +4,7 @@
 #include "engine/engine_private.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/errors.h"
 #include "engine/ingress/ingress.h"
 
 #include <errno.h>
@@ -36,11 +37,6 @@ static NrdTopic *find_topic(NrdEngine *engine, const NrdIngressTarget *target)
     return NULL;
 }
 
-static bool is_full(int error)
-{
-    return error == -ENOSPC || error == -EDQUOT;
-}
-
 /* Pins the partition. DONE: the caller unpins it and unrefs its topic. */
 static NrdIngressResult enter(NrdEngine *engine, const NrdIngressTarget *target, NrdPartition **ret_partition)
 {
@@ -56,7 +52,7 @@ static NrdIngressResult enter(NrdEngine *engine, const NrdIngressTarget *target,
         g_autofree char *fault = rc < 0 ? nrd_topic_fault(topic) : NULL; /* then a sibling is no better */
         if (rc < 0)
             result = rc == -EIDRM || rc == -ENODEV || fault ? NRD_INGRESS_AWAY
-                     : is_full(rc)                          ? NRD_INGRESS_NO_ROOM
+                     : nrd_error_is_full(rc)                ? NRD_INGRESS_NO_ROOM
                                                             : NRD_INGRESS_FAILED;
     }
     if (result == NRD_INGRESS_DONE)
@@ -94,7 +90,7 @@ static NrdIngressResult commit(void *user_data, const NrdIngressTarget *target, 
         result = NRD_INGRESS_AWAY; /* the next pass asks whether it is gone, or finds what was made in its place */
     else if (rc == -EIDRM || rc == -ENODEV)
         result = NRD_INGRESS_AWAY;
-    else if (is_full(rc))
+    else if (nrd_error_is_full(rc))
         result = NRD_INGRESS_NO_ROOM;
     else if (rc < 0)
         result = nrd_log_check(atomic_load(&partition->log)) < 0 ? NRD_INGRESS_POISONED : NRD_INGRESS_FAILED;

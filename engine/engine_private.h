@@ -222,6 +222,12 @@ int nrd_topic_close(NrdTopic *topic, bool commit) NRD_MUST_CHECK;
 /* Wakes every parked reader of the topic to look at what has changed (deleted, stopping). */
 void nrd_topic_interrupt(NrdTopic *topic);
 
+/* Folders for partitions to come, up to the number in config. What can fail for want of space or descriptors comes before
+ * the record is changed; empty folders harm nobody. Guard held (or nobody knows the topic). Blocks. */
+int nrd_topic_make_folders(NrdTopic *topic, const NrdTopicConfig *config) NRD_MUST_CHECK;
+
+/* ---- topic_settings.c ---- */
+
 /* A copy of the record to change; -EROFS, -EIDRM, or -EIO when it is damaged. Topic guard held. */
 int nrd_topic_copy_record(NrdTopic *topic, NrdTopicRecord **ret_record) NRD_MUST_CHECK;
 
@@ -231,7 +237,9 @@ int nrd_topic_replace_record(NrdTopic *topic, NrdTopicRecord *next) NRD_MUST_CHE
 /* The same in memory alone: the disk keeps what it has until the next change. Topic guard held. */
 void nrd_topic_swap_record(NrdTopic *topic, NrdTopicRecord *next);
 
-/* References to all topics, so that they can be worked on without the table's lock (g_ptr_array_unref). engine.c */
+/* ---- engine.c ---- */
+
+/* References to all topics, so that they can be worked on without the table's lock (g_ptr_array_unref). */
 GPtrArray *nrd_engine_topics(NrdEngine *engine);
 
 /* ---- claim.c ---- */
@@ -304,6 +312,11 @@ static inline int nrd_partition_closed_error(const NrdPartition *partition)
     return atomic_load(&partition->topic->engine->stopping) ? -ENODEV : -EIO;
 }
 
+static inline NrdPlace nrd_topic_place(const NrdTopic *topic)
+{
+    return (NrdPlace){ topic->name, NRD_NO_PARTITION, NRD_NO_OFFSET };
+}
+
 static inline NrdPlace nrd_partition_place(const NrdPartition *partition)
 {
     return (NrdPlace){ partition->topic->name, partition->number, NRD_NO_OFFSET };
@@ -342,10 +355,15 @@ int nrd_produce_expose(NrdPartition *partition) NRD_MUST_CHECK;
 /* Adds a line for nrd_producer_read_ranges; keeps about NRD_RANGES_BYTES at most. Pure. */
 void nrd_ranges_add(GString *ranges, uint32_t partition, uint64_t first, uint64_t last);
 
-/* ---- topic_produce.c ---- */
+/* ---- lingers.c ---- */
 
 NrdLingers *nrd_lingers_new(NrdTimers *timers);
 void nrd_lingers_free(NrdLingers *lingers); /* no producer is left; takes NULL */
+
+/* A background append after delay_ms, or when one is arranged that comes earlier. Never blocks. */
+void nrd_lingers_arm(NrdTopic *topic, int64_t delay_ms);
+
+/* ---- topic_produce.c ---- */
 
 /* FNV-1a 32 over the key, modulo the number of partitions. Pure. */
 uint32_t nrd_key_partition(const void *key, size_t key_size, uint32_t n_partitions);

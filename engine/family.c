@@ -25,11 +25,6 @@
 
 _Static_assert(NRD_MAX_CHILDREN == NRD_TOPIC_CHILDREN_MAX, "one bound for both headers");
 
-static NrdPlace place_of(const NrdTopic *topic)
-{
-    return (NrdPlace){ topic->name, NRD_NO_PARTITION, NRD_NO_OFFSET };
-}
-
 /* ---- looking ---- */
 
 GPtrArray *nrd_topic_children(NrdTopic *topic)
@@ -126,7 +121,7 @@ static int put_record(NrdTopic *topic, NrdTopicRecord *next, bool anyway)
         nrd_topic_record_free(kept);
         return rc;
     }
-    nrd_diag(NRD_LEVEL_WARNING, place_of(topic),
+    nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(topic),
              "the fan-out has changed all the same; its next change, or the next start, "
              "writes it down");
     nrd_topic_swap_record(topic, kept);
@@ -177,15 +172,15 @@ void nrd_family_orphan(NrdTopic *child)
 {
     int rc = nrd_family_has_record(child) ? nrd_family_set_parent(child, NULL, true) : 0;
     if (rc < 0 && rc != -EIDRM)
-        nrd_diag(NRD_LEVEL_ERROR, place_of(child), "its record still names a parent: %s; the next start puts it right",
-                 g_strerror(-rc));
+        nrd_diag(NRD_LEVEL_ERROR, nrd_topic_place(child),
+                 "its record still names a parent: %s; the next start puts it right", g_strerror(-rc));
 }
 
 /* ---- attaching ---- */
 
 static int refuse(NrdTopic *parent, const char *child, int rc, const char *why)
 {
-    nrd_diag(NRD_LEVEL_WARNING, place_of(parent), "%s was not attached: %s", child, why);
+    nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(parent), "%s was not attached: %s", child, why);
     return rc;
 }
 
@@ -290,8 +285,8 @@ static int link_up(NrdTopic *parent, NrdTopic *child)
         return rc;
     }
     nrd_fan_start(parent, child, &link, config.fanout_delay_ms);
-    nrd_diag(NRD_LEVEL_NOTICE, place_of(parent), "%s is attached as a child, with a delay of %" G_GINT64_FORMAT " ms",
-             child->name, config.fanout_delay_ms);
+    nrd_diag(NRD_LEVEL_NOTICE, nrd_topic_place(parent),
+             "%s is attached as a child, with a delay of %" G_GINT64_FORMAT " ms", child->name, config.fanout_delay_ms);
     return 0;
 }
 
@@ -339,7 +334,7 @@ static int detach_admin_held(NrdTopic *parent, const char *name)
     int rc = nrd_family_unlist(parent, name, false);
     if (rc == 0) {
         part(parent, link);
-        nrd_diag(NRD_LEVEL_NOTICE, place_of(parent), "%s is detached", name);
+        nrd_diag(NRD_LEVEL_NOTICE, nrd_topic_place(parent), "%s is detached", name);
     }
     nrd_child_record_free(link);
     return rc;
@@ -368,7 +363,7 @@ static void leave_parent(NrdTopic *child)
         nrd_fan_stop(parent, child->name);
         int rc = nrd_family_unlist(parent, child->name, true);
         if (rc < 0)
-            nrd_diag(NRD_LEVEL_ERROR, place_of(parent),
+            nrd_diag(NRD_LEVEL_ERROR, nrd_topic_place(parent),
                      "its record still lists the deleted child %s: %s; the next start "
                      "puts it right",
                      child->name, g_strerror(-rc));
@@ -391,7 +386,7 @@ void nrd_family_leave(NrdTopic *topic)
 
 static int refuse_config(NrdTopic *topic, int rc, const char *why)
 {
-    nrd_diag(NRD_LEVEL_WARNING, place_of(topic), "config refused: %s; nothing was changed", why);
+    nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(topic), "config refused: %s; nothing was changed", why);
     return rc;
 }
 

@@ -7,11 +7,6 @@
 
 #include <string.h>
 
-static NrdPlace place_of(const NrdTopic *topic)
-{
-    return (NrdPlace){ topic->name, NRD_NO_PARTITION, NRD_NO_OFFSET };
-}
-
 /* Why an entry is no link, or NULL. */
 static const char *examine(NrdTopic *parent, const NrdChildRecord *link, NrdTopic *child)
 {
@@ -39,7 +34,7 @@ static void settle_link(NrdTopic *parent, const char *name)
     const char *wrong = examine(parent, link, child);
     g_autofree char *named = child ? nrd_topic_parent(child) : NULL;
     if (wrong) {
-        nrd_diag(NRD_LEVEL_WARNING, place_of(parent), "%s is no child: %s", name, wrong);
+        nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(parent), "%s is no child: %s", name, wrong);
         (void)!nrd_family_unlist(parent, name, true);
         if (!parent->engine->read_only)
             nrd_fan_forget(parent, name);
@@ -59,7 +54,7 @@ static void settle_parent(NrdTopic *child)
     bool stands = nrd_topic_find(child->engine, name, &parent) == 0 &&
                   (!nrd_family_has_record(parent) || nrd_family_lists(parent, child));
     if (!stands) {
-        nrd_diag(NRD_LEVEL_NOTICE, place_of(child), "it is no child of %s any more", name);
+        nrd_diag(NRD_LEVEL_NOTICE, nrd_topic_place(child), "it is no child of %s any more", name);
         if (parent && !child->engine->read_only)
             nrd_fan_forget(parent, child->name); /* no entry of that name is left */
         nrd_family_orphan(child);

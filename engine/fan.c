@@ -3,6 +3,7 @@
  * partition, so they share their syncs. */
 #include "engine/engine_private.h"
 
+#include "engine/base/errors.h"
 #include "engine/fanout/fanout.h"
 #include "engine/ingress/ingress.h"
 
@@ -68,9 +69,9 @@ static int bounds(void *parent, uint32_t number, bool may_block, uint64_t *ret_o
     rc = nrd_partition_pin(partition);
     if (rc < 0)
         return rc;
-    (void)!bounds_if_open(partition, ret_oldest, ret_hwm);
+    bool open = bounds_if_open(partition, ret_oldest, ret_hwm); /* unless it was closed for good meanwhile */
     nrd_partition_unpin_quietly(partition);
-    return 0;
+    return open ? 0 : nrd_partition_closed_error(partition);
 }
 
 typedef struct Source {
@@ -216,7 +217,7 @@ static int prepare_partition(NrdTopic *parent, const NrdChildRecord *child, NrdP
     uint64_t oldest = 0, hwm = 0;
     NrdCursorOwner owner = owner_of(child);
     int rc = nrd_partition_learn_guarded(partition);
-    if (rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM || rc == -EIDRM || rc == -ENODEV)
+    if (nrd_error_is_shortage(rc) || rc == -EIDRM || rc == -ENODEV)
         return rc;
     if (rc < 0 || !bounds_in_memory(partition, &oldest, &hwm)) {
         nrd_diag(NRD_LEVEL_WARNING, nrd_partition_place(partition),

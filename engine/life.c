@@ -8,6 +8,7 @@
 #include "engine/engine_private.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/errors.h"
 #include "engine/io/io.h"
 
 #include <errno.h>
@@ -139,7 +140,7 @@ static int open_guarded(NrdPartition *partition)
         return -EIO;
     rc = open_files(partition);
     report_open(partition, rc);
-    if (rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM)
+    if (nrd_error_is_shortage(rc))
         return rc; /* nothing is wrong with the partition */
     if (rc < 0)
         set_state(partition, NRD_PARTITION_FAULT);

@@ -5,7 +5,6 @@
  * lands. Many producers' entries share the syncs of the WAL. */
 #include "engine/engine_private.h"
 
-#include "engine/base/clock.h"
 #include "engine/ingress/ingress.h"
 
 #include <errno.h>
@@ -15,20 +14,6 @@
 #define FULL_BYTES (4 * NRD_MIB)
 #define DRAFT_BYTES (8 * NRD_MIB) /* an entry is closed when it has as much */
 #define RETRY_MS 1000
-
-/* The place of a topic in the line of those whose producers wait for linger_ms. */
-typedef struct Linger {
-    NrdTopic *topic; /* a reference */
-    int64_t deadline_ms;
-} Linger;
-
-/* One timer for all topics: a topic may be freed by what its own timer does. */
-struct NrdLingers {
-    NrdTimers *timers;
-    NrdTimer timer;
-    pthread_mutex_t lock;
-    GArray *waiting; /* of Linger; guarded by lock */
-};
 
 typedef struct Waiter {
     uint64_t until; /* entries that have to be durable */
@@ -52,99 +37,6 @@ struct NrdTopicProducer {
     int failing_errno;
     GString *ranges;
 };
-
-/* ---- linger ---- */
-
-static void on_linger(void *user_data);
-
-NrdLingers *nrd_lingers_new(NrdTimers *timers)
-{
-    NrdLingers *lingers = g_new0(NrdLingers, 1);
-    lingers->timers = timers;
-    lingers->waiting = g_array_new(FALSE, FALSE, sizeof(Linger));
-    pthread_mutex_init(&lingers->lock, NULL);
-    nrd_timer_init(&lingers->timer, on_linger, lingers, true);
-    return lingers;
-}
-
-void nrd_lingers_free(NrdLingers *lingers)
-{
-    if (!lingers)
-        return;
-    nrd_timer_drain(lingers->timers, &lingers->timer);
-    for (guint i = 0; i < lingers->waiting->len; i++) {
-        NrdTopic *topic = g_array_index(lingers->waiting, Linger, i).topic;
-        topic->lingering = false;
-        nrd_topic_unref(topic);
-    }
-    g_array_unref(lingers->waiting);
-    pthread_mutex_destroy(&lingers->lock);
-    g_free(lingers);
-}
-
-/* Takes those that are due; returns when the next one is, or INT64_MAX. */
-static int64_t take_due(NrdLingers *lingers, int64_t now_ms, GPtrArray *due)
-{
-    int64_t next_ms = INT64_MAX;
-    pthread_mutex_lock(&lingers->lock);
-    for (guint i = 0; i < lingers->waiting->len;) {
-        Linger *linger = &g_array_index(lingers->waiting, Linger, i);
-        if (linger->deadline_ms > now_ms) {
-            next_ms = MIN(next_ms, linger->deadline_ms);
-            i++;
-            continue;
-        }
-        linger->topic->lingering = false;
-        g_ptr_array_add(due, linger->topic);
-        g_array_remove_index_fast(lingers->waiting, i);
-    }
-    pthread_mutex_unlock(&lingers->lock);
-    return next_ms;
-}
-
-static void on_linger(void *user_data)
-{
-    NrdLingers *lingers = user_data;
-    g_autoptr(GPtrArray) due = g_ptr_array_new();
-    int64_t next_ms = take_due(lingers, nrd_clock_mono_ms(), due);
-    if (next_ms != INT64_MAX)
-        nrd_timer_set_earlier(lingers->timers, &lingers->timer, next_ms);
-    for (guint i = 0; i < due->len; i++) {
-        nrd_topic_flush(due->pdata[i]);
-        nrd_topic_unref(due->pdata[i]);
-    }
-}
-
-/* Lock held. */
-static Linger *find_linger(NrdLingers *lingers, const NrdTopic *topic)
-{
-    for (guint i = 0; topic->lingering && i < lingers->waiting->len; i++) {
-        Linger *linger = &g_array_index(lingers->waiting, Linger, i);
-        if (linger->topic == topic)
-            return linger;
-    }
-    return NULL;
-}
-
-/* A background append after delay_ms, or when one is arranged that comes earlier. */
-static void arm_linger(NrdTopic *topic, int64_t delay_ms)
-{
-    NrdLingers *lingers = topic->engine->lingers;
-    Linger linger = { topic, nrd_clock_mono_ms() + delay_ms };
-    pthread_mutex_lock(&lingers->lock);
-    Linger *armed = find_linger(lingers, topic);
-    bool earlier = !armed || linger.deadline_ms < armed->deadline_ms;
-    if (armed) {
-        armed->deadline_ms = MIN(armed->deadline_ms, linger.deadline_ms);
-    } else {
-        topic->lingering = true;
-        nrd_topic_ref(topic);
-        g_array_append_val(lingers->waiting, linger);
-    }
-    pthread_mutex_unlock(&lingers->lock);
-    if (earlier)
-        nrd_timer_set_earlier(lingers->timers, &lingers->timer, linger.deadline_ms);
-}
 
 /* ---- opening ---- */
 
@@ -276,7 +168,7 @@ NrdUrgency nrd_topic_producer_wrote(NrdTopicProducer *producer)
     if (n_bytes >= NOW_BYTES || n_records >= NOW_RECORDS)
         return NRD_URGENCY_NOW;
     if (n_records > 0)
-        arm_linger(producer->topic, linger_ms(producer->topic));
+        nrd_lingers_arm(producer->topic, linger_ms(producer->topic));
     return NRD_URGENCY_LATER;
 }
 
@@ -388,7 +280,7 @@ static void on_appended(void *user_data, int error)
     else
         pthread_mutex_unlock(&producer->topic->produce_lock);
     if (error < 0 && error != -EIDRM)
-        arm_linger(producer->topic, RETRY_MS);
+        nrd_lingers_arm(producer->topic, RETRY_MS);
     for (guint i = 0; i < answered->len; i++) {
         const Waiter *waiter = &g_array_index(answered, Waiter, i);
         waiter->done(waiter->user_data, error);

@@ -13,6 +13,7 @@
 #include "mount/loop.h"
 
 #include "engine/base/diag.h"
+#include "mount/signals.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,9 +64,13 @@ static void *work(void *data);
 static int add_worker_locked(Loop *loop)
 {
     Worker *worker = g_new0(Worker, 1);
+    sigset_t mask;
     worker->loop = loop;
     atomic_fetch_add(&loop->n_idle, 1);
+    pthread_sigmask(SIG_SETMASK, NULL, &mask);
+    nrd_signals_block(); /* it takes none of the daemon's, nor does what it starts */
     int rc = pthread_create(&worker->thread, NULL, work, worker); /* a positive error */
+    pthread_sigmask(SIG_SETMASK, &mask, NULL);
     if (rc != 0) {
         atomic_fetch_sub(&loop->n_idle, 1);
         g_free(worker);

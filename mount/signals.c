@@ -37,11 +37,16 @@ static int handle(int number, void (*handler)(int))
     return sigaction(number, &action, NULL) < 0 ? -errno : 0;
 }
 
+/* What a thread does to itself stays: blocked, a look at a mapped file that has lost its end (engine/io/map.c) would end
+ * the process. */
 void nrd_signals_block(void)
 {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    static const int own[] = { SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT };
+    sigset_t others;
+    sigfillset(&others);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        sigdelset(&others, own[i]);
+    pthread_sigmask(SIG_BLOCK, &others, NULL);
 }
 
 int nrd_signals_watch(struct fuse_session *session)

@@ -6,8 +6,9 @@
 
 struct fuse_session;
 
-/* Before any thread is started: threads inherit a mask with every signal blocked. A thread that took a SIGTERM would run
- * its handler and leave the main thread asleep in the session's loop. */
+/* Before a thread is started: it inherits a mask that blocks every signal but those that a thread brings upon itself (SIGBUS
+ * and the like). A thread that took a SIGTERM would run its handler and leave the main thread asleep in the session's loop,
+ * or a system call of the engine would be interrupted. */
 void nrd_signals_block(void);
 
 /* On the main thread, before the session's loop: SIGTERM and SIGINT end it from now on, also those that came before. */

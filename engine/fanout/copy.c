@@ -255,6 +255,9 @@ int nrd_cursor_copy(NrdFanCursor *cursor, uint64_t hwm)
     if (n_partitions == 0 || n_partitions > NRD_FANOUT_MAX_PARTITIONS)
         return -EIO;
     int rc = nrd_cursor_open_source(cursor);
+    if (rc == 0 && !nrd_cursor_same_files(cursor))
+        rc =
+            -ESHUTDOWN; /* what was opened may be the new ones, and the cursor is the old ones': the next pass loads it */
     if (rc < 0)
         return rc;
     batch_init(&batch, n_partitions);
@@ -267,7 +270,7 @@ int nrd_cursor_copy(NrdFanCursor *cursor, uint64_t hwm)
         g_assert(cursor->plan->len == 0);
         bool moved = cursor->plan_to > cursor->offset;
         cursor->offset = cursor->plan_to;
-        if (moved)
+        if (moved && nrd_cursor_same_files(cursor))
             nrd_cursor_write_file(cursor);
     }
     batch_clear(cursor, &batch);

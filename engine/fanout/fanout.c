@@ -315,6 +315,8 @@ void nrd_fanout_notify(NrdFanout *f, const void *parent, uint32_t partition, uin
         grow(link, partition + 1);
         notify_cursor(link->cursors->pdata[partition], hwm);
     }
+    if (links)
+        nrd_workers_ensure(f);
     pthread_mutex_unlock(&f->lock);
 }
 

@@ -8,7 +8,8 @@
  * a record, but that the record can never be read again: retention was faster, or it is damaged. Those are counted.
  *
  * At least once: what a crash forgets is how far the cursor was, so a batch may come twice (cursor_store.h). A cursor that
- * is missing, damaged or another attachment's starts with the first record committed since the attach: copies, never loss.
+ * is missing, damaged, another attachment's, or above the high watermark (the log has lost its end) starts with the first
+ * record committed since the attach: copies, never loss.
  *
  * A cursor is worked on by one thread at a time, and two threads at most work for one link, so that a child whose disk hangs
  * leaves workers to the others; links with work take turns. The threads are few and fixed, started when there is

@@ -134,6 +134,9 @@ void nrd_cursor_free(NrdFanCursor *cursor);
 int nrd_cursor_claim(NrdFanCursor *cursor, uint32_t partition) NRD_MUST_CHECK;
 int nrd_cursor_open_source(NrdFanCursor *cursor) NRD_MUST_CHECK;
 
+/* Whether the partition still has the files that the cursor is about. Memory only. */
+bool nrd_cursor_same_files(const NrdFanCursor *cursor);
+
 /* Behind a batch, not synced. A failure is told, and made good later. */
 void nrd_cursor_write_file(NrdFanCursor *cursor);
 
@@ -163,6 +166,9 @@ void nrd_cursor_set_state(NrdFanCursor *cursor, NrdCursorState state, int64_t at
 
 /* Takes it out of every queue. */
 void nrd_cursor_detach(NrdFanCursor *cursor);
+
+/* When no thread could be made at all so far, tries again: nobody else would ever find what is ready. */
+void nrd_workers_ensure(NrdFanout *fanout);
 
 void nrd_workers_join(NrdFanout *fanout); /* not held; stopping is set */
 

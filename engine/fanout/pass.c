@@ -145,7 +145,8 @@ static void tidy(NrdFanCursor *cursor)
     int64_t now_ms = nrd_clock_mono_ms();
     if (cursor->tidy_at_ms == 0 || now_ms < cursor->tidy_at_ms)
         return;
-    sync_file(cursor);
+    if (cursor->loaded) /* else `offset` is of other files */
+        sync_file(cursor);
     bool more = cursor->used || cursor->behind;
     cursor->used = false;
     cursor->tidy_at_ms = more ? now_ms + TIDY_MS : 0;
@@ -153,17 +154,11 @@ static void tidy(NrdFanCursor *cursor)
         nrd_cursor_rest(cursor);
 }
 
-void nrd_cursor_flush(NrdFanCursor *cursor)
-{
-    if (cursor->loaded && (cursor->store.dirty || cursor->behind))
-        sync_file(cursor);
-    nrd_cursor_rest(cursor);
-}
-
 /* ---- where it starts ---- */
 
-/* Nothing tells how far it was: everything since the attach, so that nothing is lost. */
-static int start_from_attach(NrdFanCursor *cursor, NrdCursorFound found, bool missing, uint64_t hwm)
+/* Nothing tells how far it was, or what does is not to be believed: everything since the attach, so that nothing is lost.
+ * why is NULL when that is no news. */
+static int start_from_attach(NrdFanCursor *cursor, const char *why, uint64_t hwm)
 {
     uint64_t offset = 0;
     int rc = hwm == 0 ? 0 : nrd_cursor_open_source(cursor);
@@ -171,27 +166,44 @@ static int start_from_attach(NrdFanCursor *cursor, NrdCursorFound found, bool mi
         rc = nrd_cursor_ops(cursor)->find_time(cursor->source, cursor->link->attached_ms, &offset);
     if (rc < 0)
         return rc;
-    cursor->offset = offset;
-    if (hwm > 0)
+    if (why)
         nrd_diag(
             NRD_LEVEL_WARNING, nrd_cursor_place(cursor),
             "%s %s: copying to %s goes on with the first record committed since the attach, records may come twice",
-            cursor->store.path,
-            missing                      ? "is not there"
-            : found == NRD_CURSOR_OTHERS ? "is of another attachment"
-                                         : "is damaged",
-            cursor->link->child_name);
+            cursor->store.path, why, cursor->link->child_name);
+    cursor->offset = offset;
+    cursor->due_ms = 0;
+    g_array_set_size(cursor->plan, 0);
     nrd_cursor_write_file(cursor);
     return 0;
+}
+
+/* The log has lost its end: what is committed there next has offsets that count as copied. */
+static const char above_the_end[] = "is above the end of the partition";
+
+/* Why the file does not tell where to go on, or NULL. */
+static const char *distrust(NrdCursorFound found, bool missing, uint64_t offset, uint64_t hwm)
+{
+    if (found == NRD_CURSOR_VALID)
+        return offset > hwm ? above_the_end : NULL;
+    if (missing)
+        return "is not there";
+    return found == NRD_CURSOR_OTHERS ? "is of another attachment" : "is damaged";
 }
 
 static int load(NrdFanCursor *cursor, uint64_t hwm)
 {
     NrdCursorFound found = NRD_CURSOR_DAMAGED;
     bool missing = false;
-    int rc = nrd_cursor_store_load(&cursor->store, &found, &cursor->offset, &missing);
-    if (rc == 0 && found != NRD_CURSOR_VALID)
-        rc = start_from_attach(cursor, found, missing, hwm);
+    uint64_t offset = 0;
+    int rc = nrd_cursor_store_load(&cursor->store, &found, &offset, &missing);
+    if (rc < 0)
+        return rc;
+    const char *why = distrust(found, missing, offset, hwm);
+    if (why)
+        rc = start_from_attach(cursor, hwm > 0 || !missing ? why : NULL, hwm);
+    else
+        cursor->offset = offset;
     cursor->loaded = cursor->reloaded = rc == 0;
     return rc;
 }
@@ -204,17 +216,35 @@ void nrd_cursor_peek(NrdFanCursor *cursor)
         cursor->loaded = found == NRD_CURSOR_VALID;
 }
 
+static uintptr_t identity_now(const NrdFanCursor *cursor)
+{
+    return nrd_cursor_ops(cursor)->identity(cursor->link->parent, cursor->partition);
+}
+
+bool nrd_cursor_same_files(const NrdFanCursor *cursor)
+{
+    return identity_now(cursor) == cursor->identity;
+}
+
 /* The partition has other files than before (its folder was another incarnation's, or gone): nothing that is remembered is
  * about these. */
 static void check_identity(NrdFanCursor *cursor)
 {
-    uintptr_t identity = nrd_cursor_ops(cursor)->identity(cursor->link->parent, cursor->partition);
-    if (identity == cursor->identity)
+    if (nrd_cursor_same_files(cursor))
         return;
     close_source(cursor);
     g_array_set_size(cursor->plan, 0);
-    cursor->identity = identity;
-    cursor->loaded = false;
+    cursor->identity = identity_now(cursor);
+    cursor->due_ms = 0;
+    cursor->loaded = cursor->behind = false;
+}
+
+void nrd_cursor_flush(NrdFanCursor *cursor)
+{
+    check_identity(cursor);
+    if (cursor->loaded && (cursor->store.dirty || cursor->behind))
+        sync_file(cursor);
+    nrd_cursor_rest(cursor);
 }
 
 /* ---- the pass ---- */
@@ -228,10 +258,13 @@ static bool is_due(NrdFanCursor *cursor)
 static int look(NrdFanCursor *cursor, uint64_t *ret_hwm)
 {
     uint64_t oldest = 0;
-    check_identity(cursor);
     int rc = nrd_cursor_ops(cursor)->bounds(cursor->link->parent, cursor->partition, true, &oldest, ret_hwm);
     if (rc == 0 && !cursor->loaded)
-        rc = load(cursor, *ret_hwm);
+        return load(cursor, *ret_hwm);
+    if (rc == 0 && cursor->offset > *ret_hwm) {
+        rc = start_from_attach(cursor, above_the_end, *ret_hwm);
+        cursor->reloaded = rc == 0;
+    }
     return rc;
 }
 
@@ -269,6 +302,7 @@ NrdPassResult nrd_cursor_pass(NrdFanCursor *cursor)
     uint64_t hwm = 0;
     if (atomic_load(&cursor->link->stopping))
         return (NrdPassResult){ NRD_OUTCOME_IDLE, 0, 0 };
+    check_identity(cursor); /* before the tidying: what is known of the old files is not written beside the new ones */
     tidy(cursor);
     if (cursor->retry_ms > nrd_clock_mono_ms()) /* only the tidying was due */
         return (NrdPassResult){ NRD_OUTCOME_FAILED, 0, cursor->error };

@@ -48,6 +48,12 @@ static void wake_one(NrdFanout *f)
         pthread_cond_signal(&f->time);
 }
 
+void nrd_workers_ensure(NrdFanout *f)
+{
+    if (f->workers->len == 0)
+        wake_one(f);
+}
+
 /* A deadline was set that the one who keeps the time may not know. */
 static void wake_for_time(NrdFanout *f, int64_t mono_ms)
 {

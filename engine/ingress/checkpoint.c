@@ -139,22 +139,8 @@ int nrd_checkpoint_load(int root_fd, NrdCheckpoint *checkpoint)
     return rc;
 }
 
-/* Syncs of a file system that is shut down meanwhile may return success for what they threw away; reads that begin
- * afterwards fail (see wal.c). Commits, claims and removals rely on what is stored here. */
-static int prove(int root_fd, const GByteArray *expected)
-{
-    g_autoptr(GBytes) bytes = NULL;
-    int rc = nrd_io_read_file(root_fd, PATH, MAX_BYTES, &bytes);
-    if (rc < 0)
-        return rc;
-    gsize size = 0;
-    const uint8_t *data = g_bytes_get_data(bytes, &size);
-    return size == expected->len && memcmp(data, expected->data, size) == 0 ? 0 : -EIO;
-}
-
 int nrd_checkpoint_store(int root_fd, const NrdCheckpoint *checkpoint)
 {
     g_autoptr(GByteArray) bytes = nrd_checkpoint_encode(checkpoint);
-    int rc = nrd_io_replace_file(root_fd, PATH, bytes->data, bytes->len);
-    return rc < 0 ? rc : prove(root_fd, bytes);
+    return nrd_io_replace_file(root_fd, PATH, bytes->data, bytes->len);
 }

@@ -2,16 +2,13 @@
  *
  * A job is a lane that is ready, a WAL round that somebody handed over, or a checkpoint that is due. A worker that finds
  * none sleeps until the next retry or checkpoint, or without a timeout. */
-#include "engine/ingress/dispatcher_private.h"
+#include "engine/ingress/batch_private.h"
 
 #include "engine/base/clock.h"
-#include "engine/base/diag.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define BATCH_BYTES (4 * NRD_MIB)
-#define BATCH_RECORDS 16384
 #define FIRST_DELAY_MS 25
 #define MAX_DELAY_MS 1000
 #define AWAY_DELAY_MS 5000 /* of a topic that is out of service: memory only, and a kick comes when it is well */
@@ -19,199 +16,9 @@
 #define TELL_AGAIN_MS 10000
 #define LEFT_TO_OTHERS 2 /* workers that one topic does not get */
 
-/* ---- a batch: what a worker takes from a lane at once ---- */
-
-typedef struct Batch {
-    NrdLane *lane;
-    GPtrArray *parts;   /* of NrdPart */
-    GPtrArray *entries; /* bytes that were read for it (g_free) */
-    GArray *slices;     /* of NrdIngressSlice */
-    NrdIngressTarget target;
-    bool verify;       /* one part, which may be there */
-    uint64_t expected; /* ... at this offset */
-    uint64_t note;     /* what a checkpoint has to know before */
-    bool damaged;      /* the only part cannot be read back any more */
-    bool was_there;
-    bool again; /* it was not: it is named anew, and committed by the next pass */
-    uint64_t first;
-    GPtrArray *dead; /* of NrdPending: nothing left of them */
-    uint32_t moved_to;
-    bool tell_move;
-    bool tell_no_room, make_room;
-} Batch;
-
-static bool fits(const Batch *batch, const NrdPart *part, size_t n_bytes, uint64_t n_records)
-{
-    return batch->parts->len == 0 || (!batch->lane->no_room && n_bytes + part->size <= BATCH_BYTES &&
-                                      n_records + part->n_records <= BATCH_RECORDS);
-}
-
-/* What a replay has to look up comes before any commit to the partition: a commit could put the same bytes where the name
- * of another part points to. Lock held. */
-static NrdPart *first_to_verify(NrdLane *lane)
-{
-    for (GList *l = lane->may_verify ? lane->parts.head : NULL; l; l = l->next) {
-        if (((const NrdPart *)l->data)->verify)
-            return l->data;
-    }
-    lane->may_verify = false;
-    return NULL;
-}
-
-/* Lock held. */
-static void batch_take_part_locked(NrdLane *lane, Batch *batch, NrdPart *part)
-{
-    g_queue_unlink(&lane->parts, &part->link);
-    g_ptr_array_add(batch->parts, part);
-    batch->verify = part->verify;
-    batch->expected = part->expected;
-    batch->note = MAX(batch->note, part->note);
-}
-
-/* Lock held. */
-static void batch_take_locked(NrdDispatcher *d, NrdLane *lane, Batch *batch)
-{
-    size_t n_bytes = 0;
-    uint64_t n_records = 0;
-    *batch = (Batch){ .lane = lane, .target = { g_strdup(lane->topic), g_strdup(lane->id), lane->partition } };
-    batch->dead = g_ptr_array_new();
-    batch->parts = g_ptr_array_new();
-    batch->entries = g_ptr_array_new_with_free_func(g_free);
-    batch->slices = g_array_new(FALSE, FALSE, sizeof(NrdIngressSlice));
-    NrdPart *to_verify = first_to_verify(lane);
-    if (to_verify)
-        batch_take_part_locked(lane, batch, to_verify);
-    for (uint32_t i = 0; !to_verify && i < lane->n_ready; i++) {
-        NrdPart *part = lane->parts.head->data;
-        if (!fits(batch, part, n_bytes, n_records))
-            break;
-        batch_take_part_locked(lane, batch, part);
-        n_bytes += part->size;
-        n_records += part->n_records;
-    }
-    lane->n_running = batch->parts->len;
-    lane->verifying = batch->verify;
-}
-
-static void batch_clear(Batch *batch)
-{
-    for (guint i = 0; i < batch->dead->len; i++)
-        nrd_pending_free(batch->dead->pdata[i]);
-    g_ptr_array_unref(batch->dead);
-    g_free((char *)batch->target.topic);
-    g_free((char *)batch->target.id);
-    g_ptr_array_unref(batch->parts);
-    g_ptr_array_unref(batch->entries);
-    g_array_unref(batch->slices);
-}
-
-/* The bytes of the part's entry: what is in memory stays there as long as the entry has parts. */
-static int entry_bytes(NrdDispatcher *d, Batch *batch, const NrdPart *part, const uint8_t **ret_bytes)
-{
-    NrdPending *entry = part->entry;
-    uint8_t *bytes = NULL;
-    pthread_mutex_lock(&d->lock);
-    *ret_bytes = entry->bytes;
-    pthread_mutex_unlock(&d->lock);
-    if (*ret_bytes)
-        return 0;
-    int rc = nrd_wal_read(d->options.wal, entry->segment, entry->pos, entry->size, &bytes);
-    if (rc < 0)
-        return rc;
-    pthread_mutex_lock(&d->lock);
-    if (!entry->bytes && d->memory_bytes + entry->size <= d->options.memory_bytes) {
-        entry->bytes = bytes;
-        d->memory_bytes += entry->size;
-    } else {
-        g_ptr_array_add(batch->entries, bytes);
-    }
-    pthread_mutex_unlock(&d->lock);
-    *ret_bytes = bytes;
-    return 0;
-}
-
-static NrdPlace place_of(const Batch *batch)
-{
-    return (NrdPlace){ batch->target.topic, batch->target.partition, NRD_NO_OFFSET };
-}
-
-/* Damage is told, and the part is done with: nobody will ever read it. Parts behind it wait for the next batch. */
-static int load(NrdDispatcher *d, Batch *batch)
-{
-    for (guint i = 0; i < batch->parts->len; i++) {
-        const NrdPart *part = batch->parts->pdata[i];
-        const uint8_t *bytes = NULL;
-        NrdEntryView view;
-        NrdEntryPart data;
-        int rc = entry_bytes(d, batch, part, &bytes);
-        if (rc == -EBADMSG && batch->parts->len == 1) {
-            nrd_counter_add(NRD_COUNTER_INGRESS_LOST, part->n_records);
-            nrd_diag(NRD_LEVEL_ERROR, place_of(batch),
-                     "%u records in %s are damaged on disk and cannot be committed: they are lost", part->n_records,
-                     part->entry->segment->path);
-            batch->damaged = true;
-            return 0;
-        }
-        if (rc < 0)
-            return rc;
-        nrd_entry_view_own(bytes, &view);
-        nrd_entry_part(&view, part->index, &data);
-        NrdIngressSlice slice = { data.records, data.size, data.n_records };
-        g_array_append_val(batch->slices, slice);
-    }
-    return 0;
-}
-
-/* ---- a pass ---- */
-
-static NrdIngressResult look_up(NrdDispatcher *d, Batch *batch)
-{
-    const NrdIngressOps *ops = &d->options.ops;
-    bool there = false;
-    NrdIngressResult result = ops->present(ops->user_data, &batch->target,
-                                           &g_array_index(batch->slices, NrdIngressSlice, 0), batch->expected, &there);
-    pthread_mutex_lock(&d->lock);
-    /* the name may have been taken back meanwhile */
-    batch->was_there = there && ((NrdPart *)batch->parts->pdata[0])->verify;
-    pthread_mutex_unlock(&d->lock);
-    return result;
-}
-
-/* One attempt. No lock held. */
-static NrdIngressResult pass(NrdDispatcher *d, Batch *batch)
-{
-    const NrdIngressOps *ops = &d->options.ops;
-    int rc = load(d, batch);
-    if (rc < 0) {
-        nrd_diag(NRD_LEVEL_WARNING, place_of(batch), "records could not be read back from the ingress WAL: %s",
-                 g_strerror(-rc));
-        return NRD_INGRESS_FAILED;
-    }
-    if (batch->damaged)
-        return NRD_INGRESS_DONE;
-    if (batch->note > 0)
-        rc = d->options.checkpoint(d->options.user_data, batch->note);
-    if (rc < 0)
-        return rc == -ENOSPC || rc == -EDQUOT ? NRD_INGRESS_NO_ROOM : NRD_INGRESS_FAILED;
-    NrdIngressResult result = batch->verify ? look_up(d, batch) : NRD_INGRESS_DONE;
-    if (result != NRD_INGRESS_DONE)
-        return result;
-    if (batch->verify && !batch->was_there) {
-        batch->again = true;
-        return NRD_INGRESS_DONE;
-    }
-    if (batch->was_there) {
-        batch->first = batch->expected;
-        nrd_counter_add(NRD_COUNTER_INGRESS_RECOGNIZED, 1);
-        return NRD_INGRESS_DONE;
-    }
-    return ops->commit(ops->user_data, &batch->target, (const NrdIngressSlice *)(const void *)batch->slices->data,
-                       batch->slices->len, &batch->first);
-}
-
 /* ---- what follows ---- */
 
-static uint64_t n_records_of(const Batch *batch)
+static uint64_t n_records_of(const NrdIngressBatch *batch)
 {
     uint64_t n = 0;
     for (guint i = 0; i < batch->parts->len; i++)
@@ -220,7 +27,7 @@ static uint64_t n_records_of(const Batch *batch)
 }
 
 /* Tells who wants to know the offsets. No lock held. */
-static void tell_sinks(const Batch *batch)
+static void tell_sinks(const NrdIngressBatch *batch)
 {
     uint64_t first = batch->first;
     for (guint i = 0; i < batch->parts->len; i++) {
@@ -232,8 +39,8 @@ static void tell_sinks(const Batch *batch)
     }
 }
 
-/* Entries without parts are left to batch_clear, to be freed without the lock. Lock held. */
-static void finish_locked(NrdDispatcher *d, Batch *batch, bool committed)
+/* Entries without parts are left to nrd_ingress_batch_clear, to be freed without the lock. Lock held. */
+static void finish_locked(NrdDispatcher *d, NrdIngressBatch *batch, bool committed)
 {
     NrdLane *lane = batch->lane;
     uint64_t first = batch->first;
@@ -251,18 +58,6 @@ static void finish_locked(NrdDispatcher *d, Batch *batch, bool committed)
     lane->n_failed = 0;
 }
 
-/* Gives the parts back to the head of the lane, in order; what was looked up, to where it was. Lock held. */
-static void put_back_locked(Batch *batch)
-{
-    NrdLane *lane = batch->lane;
-    GList *at = NULL;
-    if (batch->verify)
-        nrd_lane_insert(lane, batch->parts->pdata[0], &at);
-    for (guint i = batch->verify ? 0 : batch->parts->len; i > 0; i--)
-        g_queue_push_head_link(&lane->parts, &((NrdPart *)batch->parts->pdata[i - 1])->link);
-    lane->n_running = 0;
-}
-
 static int64_t delay_of(const NrdLane *lane, NrdIngressResult result)
 {
     int64_t delay_ms = FIRST_DELAY_MS << MIN(lane->n_failed - 1, 10);
@@ -276,22 +71,22 @@ static void set_no_room(NrdDispatcher *d, NrdLane *lane, bool no_room)
     lane->no_room = no_room;
 }
 
-static void tell_no_room(const Batch *batch)
+static void tell_no_room(const NrdIngressBatch *batch)
 {
     nrd_diag(
-        NRD_LEVEL_ERROR, place_of(batch),
+        NRD_LEVEL_ERROR, nrd_ingress_batch_place(batch),
         "acknowledged records wait in the ingress WAL: no space left on the disk; topics cannot be produced to as a "
         "whole until a trim, retention or the deletion of a topic has made room for them");
 }
 
 /* One line when it begins, one when it moves; not one for each pass. */
-static void tell_failure(const Batch *batch, NrdIngressResult result, uint32_t n_failed)
+static void tell_failure(const NrdIngressBatch *batch, NrdIngressResult result, uint32_t n_failed)
 {
     if (result == NRD_INGRESS_NO_ROOM) /* is told once for all */
         return;
     if (n_failed != 1 || result == NRD_INGRESS_POISONED) /* that has its own line */
         return;
-    nrd_diag(NRD_LEVEL_WARNING, place_of(batch), "acknowledged records wait in the ingress WAL: %s",
+    nrd_diag(NRD_LEVEL_WARNING, nrd_ingress_batch_place(batch), "acknowledged records wait in the ingress WAL: %s",
              result == NRD_INGRESS_AWAY ? "the topic is out of service" : "their commit failed; it is tried again");
 }
 
@@ -301,7 +96,7 @@ static bool wants_move(const NrdLane *lane, NrdIngressResult result)
 }
 
 /* The lock is taken, and kept until the lane is somebody else's. */
-static void fail_and_lock(NrdDispatcher *d, Batch *batch, NrdIngressResult result)
+static void fail_and_lock(NrdDispatcher *d, NrdIngressBatch *batch, NrdIngressResult result)
 {
     NrdLane *lane = batch->lane;
     const NrdIngressOps *ops = &d->options.ops;
@@ -310,7 +105,7 @@ static void fail_and_lock(NrdDispatcher *d, Batch *batch, NrdIngressResult resul
     nrd_counter_add(NRD_COUNTER_INGRESS_COMMIT, 1);
     tell_failure(batch, result, lane->n_failed + 1);
     pthread_mutex_lock(&d->lock);
-    put_back_locked(batch);
+    nrd_ingress_batch_put_back_locked(batch);
     lane->n_failed++;
     batch->tell_no_room = result == NRD_INGRESS_NO_ROOM && d->n_no_room == 0;
     batch->make_room = result == NRD_INGRESS_NO_ROOM;
@@ -328,26 +123,30 @@ static void fail_and_lock(NrdDispatcher *d, Batch *batch, NrdIngressResult resul
 
 /* The offset that an entry of an earlier run names may not be the one that its part gets now: what was before it may have
  * been lost with the crash. */
-static void look_no_more_and_lock(NrdDispatcher *d, Batch *batch)
+static void look_no_more_and_lock(NrdDispatcher *d, NrdIngressBatch *batch)
 {
     pthread_mutex_lock(&d->lock);
     ((NrdPart *)batch->parts->pdata[0])->verify = false;
-    put_back_locked(batch);
+    nrd_ingress_batch_put_back_locked(batch);
     batch->lane->exact = false;
     nrd_lane_set_state(d, batch->lane, NRD_LANE_READY);
 }
 
-static void succeed_and_lock(NrdDispatcher *d, Batch *batch, bool committed)
+static void succeed_and_lock(NrdDispatcher *d, NrdIngressBatch *batch, bool committed)
 {
     NrdLane *lane = batch->lane;
     if (committed && !batch->damaged)
         tell_sinks(batch);
     if (!committed)
-        nrd_diag(NRD_LEVEL_NOTICE, place_of(batch), "records of the deleted incarnation %s discarded", lane->id);
+        nrd_diag(NRD_LEVEL_NOTICE, nrd_ingress_batch_place(batch), "records of the deleted incarnation %s discarded",
+                 lane->id);
     if (lane->n_failed > 0 && committed)
-        nrd_diag(NRD_LEVEL_NOTICE, place_of(batch), "records in the ingress WAL are committed again");
-    nrd_counter_add(committed ? NRD_COUNTER_INGRESS_DISPATCHED : NRD_COUNTER_INGRESS_DISCARDED, n_records_of(batch));
+        nrd_diag(NRD_LEVEL_NOTICE, nrd_ingress_batch_place(batch), "records in the ingress WAL are committed again");
+    if (!batch->damaged)
+        nrd_counter_add(committed ? NRD_COUNTER_INGRESS_DISPATCHED : NRD_COUNTER_INGRESS_DISCARDED,
+                        n_records_of(batch));
     pthread_mutex_lock(&d->lock);
+    lane->exact = lane->exact && !batch->damaged; /* what is behind it goes where it would have gone */
     finish_locked(d, batch, committed && !batch->damaged);
     set_no_room(d, lane, false);
     nrd_lane_set_state(d, lane, lane->parts.head ? NRD_LANE_READY : NRD_LANE_IDLE);
@@ -373,13 +172,13 @@ static void name_locked(NrdDispatcher *d, NrdLane *lane)
 /* Lock held, given up meanwhile. */
 static void run_lane_locked(NrdDispatcher *d, NrdLane *lane)
 {
-    Batch batch;
+    NrdIngressBatch batch;
     nrd_lane_set_state(d, lane, NRD_LANE_RUNNING);
     name_locked(d, lane);
-    batch_take_locked(d, lane, &batch);
+    nrd_ingress_batch_take_locked(d, lane, &batch);
     if (batch.parts->len > 0) {
         pthread_mutex_unlock(&d->lock);
-        NrdIngressResult result = pass(d, &batch);
+        NrdIngressResult result = nrd_ingress_batch_pass(d, &batch);
         if (batch.again)
             look_no_more_and_lock(d, &batch);
         else if (result == NRD_INGRESS_DONE || result == NRD_INGRESS_GONE)
@@ -394,13 +193,13 @@ static void run_lane_locked(NrdDispatcher *d, NrdLane *lane)
     pthread_cond_broadcast(&d->change);
     pthread_mutex_unlock(&d->lock);
     if (batch.tell_move)
-        nrd_diag(NRD_LEVEL_WARNING, place_of(&batch), "records in the ingress WAL go to partition %05u instead",
-                 batch.moved_to);
+        nrd_diag(NRD_LEVEL_WARNING, nrd_ingress_batch_place(&batch),
+                 "records in the ingress WAL go to partition %05u instead", batch.moved_to);
     if (batch.tell_no_room)
         tell_no_room(&batch);
     if (batch.make_room)
         d->options.make_room(d->options.user_data);
-    batch_clear(&batch);
+    nrd_ingress_batch_clear(&batch);
     pthread_mutex_lock(&d->lock);
 }
 
@@ -514,12 +313,15 @@ void nrd_dispatcher_start(NrdDispatcher *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-void nrd_dispatcher_write_wal(NrdDispatcher *d)
+bool nrd_dispatcher_write_wal(NrdDispatcher *d)
 {
     pthread_mutex_lock(&d->lock);
     d->wal_due = true;
     nrd_dispatcher_signal_locked(d);
+    bool anybody = d->workers->len > 0;
+    d->wal_due = anybody;
     pthread_mutex_unlock(&d->lock);
+    return anybody;
 }
 
 void nrd_dispatcher_kick(NrdDispatcher *d)

@@ -69,7 +69,7 @@ void nrd_dispatcher_noted(NrdDispatcher *d, uint64_t moved);
 bool nrd_dispatcher_is_noted(NrdDispatcher *d, uint64_t moved);
 void nrd_dispatcher_set_top(NrdDispatcher *d, uint64_t top, uint64_t trust);
 
-void nrd_dispatcher_write_wal(NrdDispatcher *d); /* a worker is to call nrd_wal_write_on */
+bool nrd_dispatcher_write_wal(NrdDispatcher *d); /* a worker is to call nrd_wal_write_on; false: there is none */
 void nrd_dispatcher_kick(NrdDispatcher *d);
 bool nrd_dispatcher_holds(NrdDispatcher *d, const char *id);
 uint64_t nrd_dispatcher_n_parts(NrdDispatcher *d);

@@ -1,4 +1,5 @@
-/* What lanes.c (who has what to get), order.c (what may go) and dispatcher.c (the workers) share.
+/* What lanes.c (who has what to get), parts.c (how parts come and end), names.c (the offsets that they will get), order.c
+ * (what may go), batch.c (what a worker does at once) and dispatcher.c (the workers) share.
  *
  * Order. A part is not committed, in whatever partition, before all earlier parts that name the same partition are: but
  * for those that go with it, before it in the same commit. Records with one key name one partition (for one number of
@@ -47,6 +48,7 @@ typedef struct NrdPart {
     GList order_link; /* in its home's */
     NrdLane *home;    /* of `partition` */
     bool goes;        /* see order.c */
+    bool taken;       /* off its lane's `parts`: a worker has it */
     NrdPending *entry;
     uint32_t index;     /* in the entry's table */
     uint32_t partition; /* by the entry: with the sequence, what the part is known by */
@@ -93,23 +95,34 @@ NrdLane *nrd_lane_find(NrdDispatcher *d, const char *id, uint32_t partition); /*
 NrdLane *nrd_lane_get(NrdDispatcher *d, const char *topic, const char *id, uint32_t partition);
 void nrd_lane_put(NrdDispatcher *d, NrdLane *lane); /* frees it when nobody needs it */
 void nrd_lane_set_state(NrdDispatcher *d, NrdLane *lane, NrdLaneState state);
+void nrd_lane_wake(NrdDispatcher *d, NrdLane *lane); /* ready, if it was idle */
+
 static inline uint32_t nrd_lane_n_parts(const NrdLane *lane)
 {
     return lane->parts.length + lane->n_running;
 }
 
-/* Among the lane's parts, before the first with a higher sequence from *at on (NULL: from the head on); *at is where it is
- * then. */
-void nrd_lane_insert(NrdLane *lane, NrdPart *part, GList **at);
-
-/* Before a worker takes parts of it: finds out again what offsets they will get, if that was lost. */
-void nrd_lane_name(NrdDispatcher *d, NrdLane *lane);
+/* Before the next part of its home that stands in the lane: of those that name one partition the earlier ones come first in
+ * every lane, at all times. Where there is none, before *front (NULL: last); *front is the part then, if it was inserted
+ * there. Several are inserted the last one first. */
+void nrd_lane_insert(NrdLane *lane, NrdPart *part, GList **front);
 
 /* All parts of the lane that may move now go to the lane of partition `to`; whether any did. */
 bool nrd_lane_move(NrdDispatcher *d, NrdLane *lane, uint32_t to, int64_t now_ms);
 
+/* ---- parts.c; the lock is held ---- */
+
 /* The part is done with. The entry is returned when it was its last part, to be freed without the lock. */
 NrdPending *nrd_part_finish(NrdDispatcher *d, NrdLane *lane, NrdPart *part);
+
+/* ---- names.c; the lock is held ---- */
+
+/* Before a worker takes parts of it: finds out again what offsets they will get, if that was lost. */
+void nrd_lane_name(NrdDispatcher *d, NrdLane *lane);
+
+/* The first of those that were being written is added to the lane: where it goes. When its entry does not tell, or not truly
+ * any more, since something came between while it was written, its place in the lane does: a checkpoint has to know. */
+void nrd_name_added(NrdDispatcher *d, NrdLane *lane, NrdPart *part);
 
 /* ---- order.c; the lock is held ---- */
 

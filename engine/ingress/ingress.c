@@ -2,6 +2,7 @@
 #include "engine/ingress/ingress.h"
 
 #include "engine/base/diag.h"
+#include "engine/base/errors.h"
 #include "engine/ingress/checkpoint.h"
 #include "engine/ingress/dispatcher.h"
 #include "engine/ingress/wal.h"
@@ -47,11 +48,6 @@ static void report(NrdIngress *ingress, int error)
     ingress->checkpoint_error = error;
 }
 
-static bool is_full(int error)
-{
-    return error == -ENOSPC || error == -EDQUOT;
-}
-
 /* A little that is stuck would keep whole segments. */
 static void clear_litter(NrdIngress *ingress)
 {
@@ -68,7 +64,7 @@ static int checkpoint_locked(NrdIngress *ingress)
     nrd_checkpoint_init(&now);
     nrd_dispatcher_snapshot(ingress->dispatcher, &now, &moved);
     int rc = nrd_checkpoint_store(ingress->root_fd, &now);
-    if (is_full(rc)) {
+    if (nrd_error_is_full(rc)) {
         nrd_wal_sweep(ingress->wal, 0);
         (void)nrd_wal_make_room(ingress->wal);
         rc = nrd_checkpoint_store(ingress->root_fd, &now);
@@ -177,10 +173,10 @@ static void on_written(NrdWalAppend *wal_append, int error)
     g_free(append);
 }
 
-static void hand_over(void *user_data)
+static bool hand_over(void *user_data)
 {
     NrdIngress *ingress = user_data;
-    nrd_dispatcher_write_wal(ingress->dispatcher);
+    return nrd_dispatcher_write_wal(ingress->dispatcher);
 }
 
 static bool over(const NrdDispatcherLoad *load, const NrdDispatcherLoad *max, uint64_t share)

@@ -283,17 +283,20 @@ static void answer(Round *round, int error)
     }
 }
 
-/* What waits is for somebody else. */
-static void hand_over_and_unlock(NrdWal *wal)
+/* What waits is for somebody else; false: for the caller, who has the role again. Lock held, given up meanwhile. */
+static bool hand_over_locked(NrdWal *wal)
 {
     wal->writing = false;
     wal->n_handing++;
     pthread_mutex_unlock(&wal->lock);
-    wal->options.hand_over(wal->options.user_data);
+    bool taken = wal->options.hand_over(wal->options.user_data);
     pthread_mutex_lock(&wal->lock);
     wal->n_handing--;
     pthread_cond_broadcast(&wal->idle);
-    pthread_mutex_unlock(&wal->lock);
+    if (taken || wal->writing || !wal->head)
+        return true;
+    wal->writing = true;
+    return false;
 }
 
 /* The caller has the role. Lock held, and released. */
@@ -301,8 +304,8 @@ static void write_and_unlock(NrdWal *wal)
 {
     for (unsigned n = 0; wal->head; n++) {
         Round round;
-        if (n >= ROUNDS_OF_A_WRITER && wal->options.hand_over) {
-            hand_over_and_unlock(wal);
+        if (n > 0 && n % ROUNDS_OF_A_WRITER == 0 && wal->options.hand_over && hand_over_locked(wal)) {
+            pthread_mutex_unlock(&wal->lock);
             return;
         }
         take_round_locked(wal, &round);

@@ -55,9 +55,9 @@ typedef struct NrdWalOptions {
     /* Called for each append before it is written for the first time, in the order of sequences; may set what its parts
      * expect. On the writing thread, no lock held. NULL: nothing. */
     void (*stamp)(void *user_data, NrdWalAppend *append);
-    /* A thread that has written for others long enough asks for nrd_wal_write_on to be called by another one; NULL: it
-     * goes on itself. */
-    void (*hand_over)(void *user_data);
+    /* A thread that has written for others long enough asks for nrd_wal_write_on to be called by another one; NULL, or
+     * false: nobody will, it goes on itself. */
+    bool (*hand_over)(void *user_data);
     void *user_data;
 } NrdWalOptions;
 

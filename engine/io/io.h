@@ -75,7 +75,8 @@ int nrd_io_make_dir(int dirfd, const char *path) NRD_MUST_CHECK;
 int nrd_io_read_file(int dirfd, const char *path, size_t max_bytes, GBytes **ret_bytes) NRD_MUST_CHECK;
 
 /* Replaces the file `path` by data atomically and durably: temporary file beside it, write, fsync, rename, fsync of the
- * folder. After a crash the file is the old one or the new one; a stray "<name>.tmp" may remain and is overwritten by
+ * folder; then it is read back, since a sync may lie while a file system goes (-EIO: it holds something else). An error
+ * after the rename leaves it undecided which one a crash keeps. After a crash the file is the old one or the new one; a stray "<name>.tmp" may remain and is overwritten by
  * the next replacement. Mode 0600. */
 int nrd_io_replace_file(int dirfd, const char *path, const void *data, size_t size) NRD_MUST_CHECK;
 

@@ -11,6 +11,8 @@
 #include <limits.h>
 #include <string.h>
 
+#define PROOF_BYTES 4096
+
 void nrd_io_close(int *fd)
 {
     if (*fd < 0)
@@ -164,40 +166,63 @@ int nrd_io_read_file(int dirfd, const char *path, size_t max_bytes, GBytes **ret
     return rc;
 }
 
-static int write_temporary(int parent_fd, const char *name, const void *data, size_t size)
+static int write_temporary(int parent_fd, const char *name, const void *data, size_t size, int *ret_fd)
 {
     /* A stray one of an earlier crash is removed rather than reused: it may be a link or a folder. */
     int rc = nrd_io->unlink(parent_fd, name, false);
     if (rc < 0 && rc != -ENOENT)
         return rc;
-    int fd = nrd_io->open(parent_fd, name, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    int fd = nrd_io->open(parent_fd, name, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (fd < 0)
         return fd;
     rc = nrd_io_pwrite_full(fd, data, size, 0);
     /* The content first, then the name: a crash between leaves the old file, never a name without its bytes. */
     if (rc == 0)
         rc = nrd_io->fsync(fd);
-    int close_rc = nrd_io->close(fd);
-    if (rc == 0)
-        rc = close_rc;
+    if (rc < 0)
+        nrd_io_close(&fd);
+    else
+        *ret_fd = fd;
     return rc;
+}
+
+/* Whether the file holds exactly data. A file system that is shut down meanwhile may let syncs return success for what they
+ * threw away; it fails every read that begins afterwards. */
+static int prove(int fd, const uint8_t *data, size_t size)
+{
+    uint8_t buf[PROOF_BYTES];
+    for (size_t pos = 0;;) {
+        size_t n = 0;
+        int rc = nrd_io_pread_full(fd, buf, sizeof buf, (int64_t)pos, &n);
+        if (rc < 0)
+            return rc;
+        if (n > size - pos || memcmp(buf, data + pos, n) != 0)
+            return -EIO;
+        pos += n;
+        if (n < sizeof buf)
+            return pos == size ? 0 : -EIO;
+    }
 }
 
 int nrd_io_replace_file(int dirfd, const char *path, const void *data, size_t size)
 {
-    int parent_fd = -1;
+    int parent_fd = -1, fd = -1;
     const char *name = NULL;
     int rc = open_parent(dirfd, path, &parent_fd, &name);
     if (rc < 0)
         return rc;
     g_autofree char *temporary = g_strconcat(name, ".tmp", NULL);
-    rc = write_temporary(parent_fd, temporary, data, size);
+    rc = write_temporary(parent_fd, temporary, data, size, &fd);
     if (rc == 0)
         rc = nrd_io->rename(parent_fd, temporary, parent_fd, name, true);
+    if (rc < 0)
+        (void)nrd_io->unlink(parent_fd, temporary, false); /* best effort: the next replacement removes it too */
+    /* A crash before this is over leaves the old file or the new one; nobody has been told of the new one. */
     if (rc == 0)
         rc = nrd_io->fsync(parent_fd);
-    else
-        (void)nrd_io->unlink(parent_fd, temporary, false); /* best effort: the next replacement removes it too */
+    if (rc == 0)
+        rc = prove(fd, data, size);
+    nrd_io_close(&fd);
     nrd_io_close(&parent_fd);
     return rc;
 }

@@ -7,6 +7,7 @@
 #include "engine/meta/metastore.h"
 
 #include "engine/base/diag.h"
+#include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/io/io.h"
 
@@ -42,19 +43,13 @@ static char *record_path(const char *name)
     return g_strconcat("meta/", name, SUFFIX, NULL);
 }
 
-/* Having too few descriptors or too little memory says nothing about a record: then nothing is taken as damaged. */
-static bool is_shortage(int rc)
-{
-    return rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM;
-}
-
 static int load(NrdMetastore *store, const char *name)
 {
     g_autofree char *path = record_path(name);
     g_autoptr(GBytes) bytes = NULL;
     int rc = nrd_io_read_file(store->root_fd, path, RECORD_MAX_BYTES, &bytes);
-    if (is_shortage(rc))
-        return rc;
+    if (nrd_error_is_shortage(rc))
+        return rc; /* nothing is taken as damaged then */
     Entry *entry = g_new0(Entry, 1);
     if (rc < 0) {
         entry->why = g_strdup_printf("%s could not be read: %s", path,

@@ -147,6 +147,11 @@ bool nrd_topic_record_remove_child(NrdTopicRecord *record, const char *name)
     return true;
 }
 
+bool nrd_topic_record_is_delayed(const NrdTopicRecord *record)
+{
+    return record && record->parent && record->config.fanout_delay_ms > 0;
+}
+
 /* ---- writing ---- */
 
 static void set_octal(GKeyFile *file, const char *key, uint32_t value)

@@ -60,6 +60,9 @@ const NrdChildRecord *nrd_topic_record_child(const NrdTopicRecord *record, const
 void nrd_topic_record_add_child(NrdTopicRecord *record, const NrdChildRecord *child);
 bool nrd_topic_record_remove_child(NrdTopicRecord *record, const char *name);
 
+/* Whether it is of a fan-out child with a delay; record NULL: no. */
+bool nrd_topic_record_is_delayed(const NrdTopicRecord *record);
+
 NrdChildRecord *nrd_child_record_copy(const NrdChildRecord *child);
 void nrd_child_record_free(NrdChildRecord *child); /* takes NULL */
 

@@ -160,6 +160,44 @@ def test_a_signal_for_the_threads_from_outside_does_nothing(m):
     produce(part, "still here")
 
 
+def blocked_signals(m):
+    """By thread: what it does not take."""
+    tasks = f"/proc/{m.process.pid}/task"
+    masks = {}
+    for task in os.listdir(tasks):
+        try:
+            text = read_file(f"{tasks}/{task}/status").decode()
+        except OSError:
+            continue  # it has just ended
+        fields = dict(line.split(":", 1) for line in text.splitlines())
+        masks[int(task)] = int(fields["SigBlk"], 16)
+    return masks
+
+
+def is_blocked(mask, number):
+    return bool(mask & 1 << number - 1)
+
+
+def right_masks(m):
+    return all(is_blocked(mask, number) == (number != signal.SIGBUS and task != m.process.pid)
+               for task, mask in blocked_signals(m).items()
+               for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGBUS))
+
+
+@pytest.mark.limit(60)
+def test_which_thread_takes_which_signal(m):
+    """Those that end the daemon come to the main thread; a SIGBUS to who looked, or it would end the process."""
+    m.make("t")
+    produce(m.topic("t"), "x")  # workers of the ingress
+    os.mkdir(m.topic("c"))
+    os.mkdir(m.topic("t") + "/children/c")
+    load = Load(m)
+    load.wait_running()
+    assert len(blocked_signals(m)) > 4
+    wait_for(lambda: right_masks(m), "threads with right masks")  # one that is just starting has everything blocked
+    load.stop()
+
+
 @pytest.mark.limit(60)
 def test_stop_in_the_background_under_load(mounts):
     m = mounts(start=False)

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #define N_PARTITIONS 4
@@ -349,6 +350,56 @@ static void test_batches(void)
     fixture_tear_down(&f);
 }
 
+/* Flips a bit of these bytes in the only segment. */
+static void damage(Fixture *f, const char *bytes)
+{
+    g_autoptr(GPtrArray) names = fixture_names(f);
+    for (guint i = 0; i < names->len; i++) {
+        g_autofree char *path = fixture_file(f, names->pdata[i]);
+        g_autofree char *text = NULL;
+        gsize size;
+        if (!g_str_has_suffix(path, ".wal"))
+            continue;
+        g_assert_true(g_file_get_contents(path, &text, &size, NULL));
+        const char *at = memmem(text, size, bytes, strlen(bytes));
+        g_assert_nonnull(at);
+        FILE *file = fopen(path, "r+");
+        g_assert_nonnull(file);
+        g_assert_cmpint(fseek(file, at - text, SEEK_SET), ==, 0);
+        g_assert_cmpint(fputc(at[0] ^ 1, file), !=, EOF);
+        g_assert_cmpint(fclose(file), ==, 0);
+    }
+}
+
+/* What is damaged before it could be read back is lost, told and counted: alone, whatever was to be committed with it. */
+static void test_damaged_before_its_commit(void)
+{
+    static const char *const lost[] = { "first", "middle", "last" };
+    static const char *const left[] = { "middle last", "first last", "first middle" };
+    for (size_t i = 0; i < G_N_ELEMENTS(lost); i++) {
+        Fixture f;
+        Store s;
+        fixture_set_up(&f);
+        store_init(&s);
+        s.fail[0] = -1;
+        for (int k = 1; k < N_PARTITIONS; k++)
+            s.poisoned[k] = true;
+        uint64_t before = nrd_counter_get(NRD_COUNTER_INGRESS_LOST);
+        NrdIngress *ingress = start_with(&f, &s, 1, 0);
+        for (size_t k = 0; k < G_N_ELEMENTS(lost); k++)
+            g_assert_cmpint(put(ingress, 0, lost[k]), ==, 0);
+        damage(&f, lost[i]);
+        s.fail[0] = 0;
+        nrd_ingress_kick(ingress);
+        wait_until_dispatched(ingress);
+        assert_store(&s, 0, left[i]);
+        g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_INGRESS_LOST), ==, before + 1);
+        nrd_ingress_close(ingress, 1000);
+        store_clear(&s);
+        fixture_tear_down(&f);
+    }
+}
+
 /* What does not fit in memory is read from the WAL again. */
 static void test_little_memory(void)
 {
@@ -629,6 +680,47 @@ static void test_order_over_a_restart(void)
     wait_until_dispatched(ingress);
     assert_store(&s, 2, "first");
     assert_store(&s, 1, "second third");
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+static void wait_rerouted(uint64_t before)
+{
+    for (int i = 0; nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED) == before && i < WAIT_MS; i++)
+        g_usleep(1000);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED), >, before);
+}
+
+/* A later part that may go is before those that wait; what a replay looks up meanwhile comes back to its place among them. */
+static void test_order_after_looking_up(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    s.poisoned[1] = true;
+    s.fail[2] = -1;
+    NrdIngress *ingress = start(&f, &s);
+    uint64_t rerouted = nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED);
+    g_assert_cmpint(put(ingress, 1, "w"), ==, 0);
+    wait_rerouted(rerouted);
+    s.poisoned[1] = false;
+    g_assert_cmpint(put(ingress, 1, "x"), ==, 0);
+    g_assert_cmpint(put(ingress, 1, "z"), ==, 0);
+    s.poisoned[0] = true;
+    s.fail[1] = -1;
+    g_assert_cmpint(put(ingress, 0, "y"), ==, 0);
+    wait_rerouted(rerouted + 1);
+    nrd_ingress_close(ingress, 50);
+    s.fail[1] = 0;
+    ingress = start(&f, &s);
+    wait_for_record(&s, 1, "y");
+    s.fail[2] = 0;
+    nrd_ingress_kick(ingress);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 2, "w");
+    assert_store(&s, 1, "y x z");
     nrd_ingress_close(ingress, 1000);
     store_clear(&s);
     fixture_tear_down(&f);
@@ -1117,11 +1209,13 @@ int main(int argc, char **argv)
     g_test_add_func("/ingress/dispatch/bytes-are-bounded", test_bytes_are_bounded);
     g_test_add_func("/ingress/dispatch/nothing-overtakes-what-was-moved", test_nothing_overtakes_what_was_moved);
     g_test_add_func("/ingress/dispatch/order-over-a-restart", test_order_over_a_restart);
+    g_test_add_func("/ingress/dispatch/order-after-looking-up", test_order_after_looking_up);
     g_test_add_func("/ingress/dispatch/order-at-random", test_order_at_random);
     g_test_add_func("/ingress/dispatch/dispatched", test_dispatched);
     g_test_add_func("/ingress/dispatch/closed-during-an-append", test_closed_during_an_append);
     g_test_add_func("/ingress/dispatch/batches", test_batches);
     g_test_add_func("/ingress/dispatch/little-memory", test_little_memory);
+    g_test_add_func("/ingress/dispatch/damaged-before-its-commit", test_damaged_before_its_commit);
     g_test_add_func("/ingress/dispatch/commits-fail-for-a-while", test_commits_fail_for_a_while);
     g_test_add_func("/ingress/dispatch/goes-to-a-sibling", test_goes_to_a_sibling);
     g_test_add_func("/ingress/dispatch/nowhere-to-go", test_nowhere_to_go);

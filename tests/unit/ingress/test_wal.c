@@ -723,6 +723,89 @@ static void test_names(void)
         g_assert_false(nrd_wal_segment_parse_name(bad[i], &first, &number, &salt));
 }
 
+/* ---- a thread that writes for others ---- */
+
+#define CHAIN 100
+
+typedef struct Chain {
+    NrdWalAppend append;
+    NrdWal *wal;
+    int n_done;
+    unsigned n_asked;
+    bool somebody; /* takes over */
+} Chain;
+
+static bool ask(void *user_data)
+{
+    Chain *chain = user_data;
+    chain->n_asked++;
+    return chain->somebody;
+}
+
+/* There is always one more. */
+static void append_another(NrdWalAppend *append, int error)
+{
+    Chain *chain = (Chain *)append;
+    g_assert_cmpint(error, ==, 0);
+    nrd_wal_segment_unref(append->segment);
+    if (++chain->n_done < CHAIN)
+        nrd_wal_append(chain->wal, append);
+}
+
+static void start_chain(Fixture *f, Chain *chain, Found *found)
+{
+    NrdWalOptions options = {
+        .root_fd = f->root_fd, .segment_bytes = 1 << 20, .min_sequence = 1, .hand_over = ask, .user_data = chain
+    };
+    NrdEntryDraft *draft = nrd_entry_draft_new();
+    found->text = g_string_new(NULL);
+    g_assert_cmpint(nrd_wal_open(&options, note, found, &chain->wal), ==, 0);
+    nrd_entry_draft_add(draft, 0, NULL, 0, "x", 1);
+    g_assert_cmpint(nrd_entry_encode(draft, "t", ID_A, &chain->append.bytes, &chain->append.size), ==, 0);
+    nrd_entry_draft_free(draft);
+    chain->append.n_parts = 1;
+    chain->append.done = append_another;
+    nrd_wal_append(chain->wal, &chain->append);
+}
+
+static void end_chain(Chain *chain, Found *found)
+{
+    g_assert_cmpint(chain->n_done, ==, CHAIN);
+    g_assert_cmpuint(chain->n_asked, >, 1);
+    assert_found(found, "");
+    g_free(chain->append.bytes);
+    nrd_wal_close(chain->wal, 0);
+}
+
+static void test_handed_over(void)
+{
+    Fixture f;
+    Found found = { 0 };
+    Chain chain = { .somebody = true };
+    fixture_set_up(&f);
+    start_chain(&f, &chain, &found);
+    g_assert_cmpint(chain.n_done, <, CHAIN);
+    while (chain.n_done < CHAIN) {
+        int before = chain.n_done;
+        nrd_wal_write_on(chain.wal);
+        g_assert_cmpint(chain.n_done, >, before);
+    }
+    end_chain(&chain, &found);
+    fixture_tear_down(&f);
+}
+
+/* No thread could be made: who waits for an answer gets it all the same. */
+static void test_nobody_to_hand_over_to(void)
+{
+    Fixture f;
+    Found found = { 0 };
+    Chain chain = { .somebody = false };
+    fixture_set_up(&f);
+    start_chain(&f, &chain, &found);
+    end_chain(&chain, &found);
+    fixture_tear_down(&f);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -732,6 +815,8 @@ int main(int argc, char **argv)
     g_test_add_func("/ingress/wal/every-byte-flipped", test_every_byte_flipped);
     g_test_add_func("/ingress/wal/every-cut", test_every_cut);
     g_test_add_func("/ingress/wal/damaged-is-set-aside", test_damaged_is_set_aside);
+    g_test_add_func("/ingress/wal/handed-over", test_handed_over);
+    g_test_add_func("/ingress/wal/nobody-to-hand-over-to", test_nobody_to_hand_over_to);
     g_test_add_func("/ingress/wal/torn-tail-then-more", test_torn_tail_then_more);
     g_test_add_func("/ingress/wal/entry-inside-a-payload", test_entry_inside_a_payload);
     g_test_add_func("/ingress/wal/something-else", test_something_else_in_its_place);

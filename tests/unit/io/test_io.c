@@ -142,6 +142,44 @@ static void test_replace(void)
     tear_down();
 }
 
+static ssize_t wrong_byte(int fd, void *buf, size_t size, int64_t pos)
+{
+    ssize_t n = nrd_io_real.pread(fd, buf, size, pos);
+    if (n > 0 && pos > 0)
+        ((char *)buf)[n - 1] ^= 1;
+    return n;
+}
+
+static ssize_t no_end(int fd, void *buf, size_t size, int64_t pos)
+{
+    return nrd_io_real.pread(fd, buf, size, 0);
+}
+
+static ssize_t dead_read(int fd, void *buf, size_t size, int64_t pos)
+{
+    return -EIO;
+}
+
+/* What the syncs said is not believed before the bytes were read back: a shorter file, a longer one, another byte. */
+static void test_replace_is_proven(void)
+{
+    static ssize_t (*const reads[])(int, void *, size_t, int64_t) = { wrong_byte, no_end, dead_read, one_byte_read };
+    static const size_t sizes[] = { 4097, 8192, 12288 };
+    set_up();
+    g_autofree char *data = g_strnfill(12288, 'x');
+    for (size_t k = 0; k < G_N_ELEMENTS(sizes); k++) {
+        for (size_t i = 0; i < G_N_ELEMENTS(reads); i++) {
+            io.pread = reads[i];
+            int rc = nrd_io_replace_file(root_fd, "f", data, sizes[k]);
+            g_assert_cmpint(rc, ==, reads[i] == one_byte_read ? 0 : -EIO);
+        }
+        io.pread = nrd_io_real.pread;
+        g_assert_cmpint(nrd_io_replace_file(root_fd, "f", data, sizes[k]), ==, 0);
+        g_assert_cmpint(nrd_io_replace_file(root_fd, "f", data, 0), ==, 0);
+    }
+    tear_down();
+}
+
 static void test_links_refused(void)
 {
     set_up();
@@ -200,6 +238,7 @@ int main(int argc, char **argv)
     g_test_add_func("/io/short-calls", test_short_calls);
     g_test_add_func("/io/failing-calls", test_failing_calls);
     g_test_add_func("/io/replace", test_replace);
+    g_test_add_func("/io/replace-is-proven", test_replace_is_proven);
     g_test_add_func("/io/links", test_links_refused);
     g_test_add_func("/io/special-files", test_special_files);
     g_test_add_func("/io/rename", test_rename);

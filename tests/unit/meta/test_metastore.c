@@ -225,7 +225,7 @@ static void test_reading_fails(void)
  * one, whole; when the disk works again for the rest, the old one. */
 static void each_fault(int (*change)(NrdTopicRecord *record), bool existed)
 {
-    static const FixCall calls[] = { FIX_FSYNC, FIX_RENAME, FIX_UNLINK, FIX_WRITE, FIX_OPEN };
+    static const FixCall calls[] = { FIX_FSYNC, FIX_RENAME, FIX_UNLINK, FIX_WRITE, FIX_OPEN, FIX_READ };
     int n_fired = 0;
     for (size_t c = 0; c < G_N_ELEMENTS(calls); c++) {
         for (int nth = 1; nth <= 4; nth++) {

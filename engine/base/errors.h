@@ -1,0 +1,20 @@
+/* What an error says about more than the call that failed. Negative errnos. Pure. */
+#ifndef NRD_BASE_ERRORS_H
+#define NRD_BASE_ERRORS_H
+
+#include <errno.h>
+#include <stdbool.h>
+
+/* The disk is full, or the user's share of it: it passes when something is removed, and is no better elsewhere on it. */
+static inline bool nrd_error_is_full(int error)
+{
+    return error == -ENOSPC || error == -EDQUOT;
+}
+
+/* Too few descriptors or too little memory: it says nothing about what was to be opened, and passes by itself. */
+static inline bool nrd_error_is_shortage(int error)
+{
+    return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
+}
+
+#endif
