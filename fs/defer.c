@@ -163,11 +163,17 @@ static bool all_known(NrdTopic *topic)
     return true;
 }
 
+/* Of all partitions of the node's topic: of a child's status it is the parent. */
+static bool tells_of_partitions(const NrdKindInfo *info)
+{
+    return info->kind == NRD_KIND_TOPIC_STATUS || info->kind == NRD_KIND_CHILD_STATUS;
+}
+
 bool nrd_key_unknown(const NrdNodeKey *key)
 {
     if (key->partition)
         return !nrd_partition_known(key->partition);
-    return key->info->kind == NRD_KIND_TOPIC_STATUS && !all_known(key->topic);
+    return tells_of_partitions(key->info) && !all_known(key->topic);
 }
 
 bool nrd_node_unknown(const NrdNode *node)
@@ -191,7 +197,7 @@ int nrd_node_learn(NrdNode *node)
 {
     if (node->partition)
         return nrd_partition_learn(node->partition);
-    if (node->info->kind != NRD_KIND_TOPIC_STATUS)
+    if (!tells_of_partitions(node->info))
         return 0;
     uint32_t n = nrd_topic_n_partitions(node->topic);
     for (uint32_t i = 0; i < n; i++) {
