@@ -217,6 +217,9 @@ def main():
     tally.one("floors", *run(["scripts/check-floors"]))
     tally.one("format", *run(["scripts/check-format"]))
     tally.one("conformance", *run(["scripts/check-conformance"]))
+    good, output = run(["scripts/deps", "promtool", "build/tools"], 120)
+    if not good:
+        tally.say("note", "promtool could not be fetched; the tests that need it are skipped: ", tail(output, 2))
     names = ["gcc"] if options.quick else ["gcc", "clang", "sanitizers"]
     built = [name for name in names if build(tally, name)]
     tested = [name for name in built if name != "clang"]
