@@ -129,6 +129,27 @@ def test_backup_of_a_running_one_in_which_nothing_moves(by_hand):
     assert log(m.part("audit")).endswith(b"on\n")
 
 
+def test_looking_at_a_backup(mounts):
+    """Read-only, beside the mount that goes on; nothing of it is changed."""
+    m = mounts()
+    fill(m)
+    before = everything(m)
+    follow(m, "backup, running")
+    record = m.base + "/backup/meta/orders.topic"
+    saved = {path: read_file(path) for path in [record, *backup_files(m)]}
+    look = mounts("look", options="ro", start=False)
+    look.data = m.base + "/backup"
+    look.start()
+    assert everything(look) == before
+    look.stop()
+    assert {path: read_file(path) for path in saved} == saved
+    assert everything(m) == before
+
+
+def backup_files(m):
+    return [os.path.join(folder, name) for folder, _, names in os.walk(m.base + "/backup/topics") for name in names]
+
+
 class Traffic:
     """A producer and a consumer, until they are told to stop."""
 
