@@ -207,6 +207,12 @@ def run_script(tally):
     unmount_below(folder)
 
 
+def package(tally):
+    """The Debian package: built, installed, used, removed. In CI alone: on a machine of somebody's nothing is installed."""
+    how = ["--install"] if os.getuid() == 0 else []
+    tally.one("Debian package", *run(["scripts/package", *how], env={"DEB_BUILD_OPTIONS": "nocheck"}))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="one build, its unit tests and its mount tests")
@@ -230,6 +236,8 @@ def main():
         tests.finish(tally)
     if "gcc" in built and not options.quick:
         run_script(tally)
+        if os.environ.get("CI"):
+            package(tally)
 
     for line in tally.skipped:
         print("skipped:", line)
