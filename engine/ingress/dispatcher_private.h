@@ -26,7 +26,6 @@ typedef struct NrdLane {
     GQueue parts;
     uint32_t n_running;   /* parts that the worker has taken off `parts` */
     uint32_t n_ready;     /* as many at the head of `parts` may go: as of the last nrd_order_settle */
-    bool mixed;           /* `parts` may be in another order than their sequences */
     GQueue order;         /* of NrdPart: all that name this partition and are not done, in whatever lane; by sequence */
     uint64_t order_bytes; /* of them */
     bool no_room;         /* the last pass failed because the disk is full: one part at a time */

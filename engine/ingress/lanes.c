@@ -325,7 +325,6 @@ void nrd_lane_insert(NrdLane *lane, NrdPart *part, GList **at)
         l = l->next;
     g_queue_insert_before_link(&lane->parts, l, &part->link);
     *at = &part->link;
-    lane->mixed = true; /* the place is right when the others stand in order, and those that had to wait do not */
 }
 
 /* The checkpoint says where it is now before it is committed there. */

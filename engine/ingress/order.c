@@ -1,8 +1,7 @@
 /* Which part may be committed before which: dispatcher_private.h tells the rule.
  *
- * With every part in the lane of the partition that its entry names, and there as it came, a lane's order is all there is to
- * keep. Parts that went to a sibling are what this is for: those behind them, in whatever lane, wait. They may come back
- * to a lane that others have overtaken in, at the wrong place, so such a lane is sorted out as well. */
+ * With every part in the lane of the partition that its entry names, a lane's order is all there is to keep. Parts that
+ * went to a sibling are what this is for: those behind them, in whatever lane, wait. */
 #include "engine/ingress/dispatcher_private.h"
 
 void nrd_order_join(NrdDispatcher *d, NrdPart *part, NrdLane *home)
@@ -68,11 +67,7 @@ static bool sort_out(NrdLane *lane)
 void nrd_order_settle(NrdDispatcher *d, NrdLane *lane)
 {
     lane->n_ready = lane->parts.length;
-    if (d->n_strayed == 0 && !lane->mixed)
-        return;
-    bool passed = sort_out(lane);
-    lane->mixed = lane->n_ready < lane->parts.length; /* those behind may have been overtaken */
-    if (!passed)
+    if (d->n_strayed == 0 || !sort_out(lane))
         return;
     d->notes++;
     lane->exact = false;
