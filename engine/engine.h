@@ -87,10 +87,12 @@ typedef struct NrdSummary {
     uint64_t in_flight;
     bool ingress; /* topics can be produced to as a whole */
     uint64_t ingress_parts, ingress_stuck,
-        ingress_bytes;              /* waiting to be dispatched; partitions that wait after a failure; WAL */
-    uint64_t n_parents, n_children; /* of the fan-out */
-    uint64_t n_produced, n_settled; /* records, since the start of the process */
-    GPtrArray *troubles;            /* of NrdTrouble*, by topic and partition, NRD_MAX_TROUBLES at most */
+        ingress_bytes;                 /* waiting to be dispatched; partitions that wait after a failure; WAL */
+    uint64_t n_parents, n_children;    /* of the fan-out */
+    uint64_t fan_lag, fan_lag_delayed; /* records not copied yet, to children without a delay and with one */
+    uint64_t n_fan_failing;            /* partitions of parents, once a child, whose last pass failed */
+    uint64_t n_produced, n_settled;    /* records, since the start of the process */
+    GPtrArray *troubles;               /* of NrdTrouble*, by topic and partition, NRD_MAX_TROUBLES at most */
 } NrdSummary;
 
 /* Memory only; costs O(partitions), opens and reads none. The caller gives it to nrd_summary_clear. */

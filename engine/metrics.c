@@ -2,7 +2,6 @@
  * name. */
 #include "engine/engine_private.h"
 
-#include "engine/ingress/ingress.h"
 #include "engine/log/segments/frame_cache.h"
 
 typedef struct Row {
@@ -94,50 +93,82 @@ static void append_gauge(GString *text, const char *name, const char *help, uint
     g_string_append_printf(text, "%s %" G_GUINT64_FORMAT "\n", name, value);
 }
 
-static void count_partitions(NrdEngine *engine, uint64_t *ret_n_topics, uint64_t *ret_n, uint64_t *ret_n_open)
+/* Of a closed partition they tell what was true at its close, of one that nobody has used since the start nothing. */
+static void append_partitions(GString *text, const NrdSummary *summary)
 {
-    g_autoptr(GPtrArray) topics = nrd_engine_topics(engine);
-    uint64_t n = 0, n_open = 0;
-    for (guint i = 0; i < topics->len; i++) {
-        uint32_t n_partitions = nrd_topic_n_partitions(topics->pdata[i]);
-        n += n_partitions;
-        for (uint32_t number = 0; number < n_partitions; number++)
-            n_open += nrd_partition_is_open(nrd_topic_partition(topics->pdata[i], number));
-    }
-    *ret_n_topics = topics->len;
-    *ret_n = n;
-    *ret_n_open = n_open;
+    append_gauge(text, "narad_topics", "Topics.", summary->n_topics);
+    append_gauge(text, "narad_topics_out_of_service", "Topics out of service: `status` says why.",
+                 summary->n_topics_out);
+    append_gauge(text, "narad_partitions", "Partitions.", summary->n_partitions);
+    append_gauge(text, "narad_partitions_open", "Partitions whose files are open.", summary->n_open);
+    append_gauge(text, "narad_partitions_unknown", "Partitions not used since the start, which count in no sum.",
+                 summary->n_unknown);
+    append_gauge(text, "narad_partitions_poisoned", "Partitions that refuse writes until they are reopened.",
+                 summary->n_poisoned);
+    append_gauge(text, "narad_partitions_out_of_service", "Partitions that could not be opened.", summary->n_faulty);
+    append_gauge(text, "narad_stored_bytes", "Bytes of segments.", summary->size_bytes);
+    append_gauge(text, "narad_lag_records", "Records readable and not settled.", summary->lag);
+    append_gauge(text, "narad_in_flight_records", "Records leased to consumers.", summary->in_flight);
 }
 
-static void append_ingress(GString *text, NrdEngine *engine)
+/* The lag of a child with a delay is there by design; that of the others should be next to nothing. */
+static void append_fan(GString *text, const NrdSummary *summary)
 {
-    NrdIngressStats stats = { 0 };
-    if (engine->ingress)
-        nrd_ingress_stats(engine->ingress, &stats);
-    append_gauge(text, "narad_ingress_available", "1 when topics can be produced to as a whole.",
-                 engine->ingress != NULL);
+    append_gauge(text, "narad_fanout_children", "Topics attached to another one.", summary->n_children);
+    append_head(text, "narad_fanout_lag_records", "gauge", "Records not copied to their children yet, due or not.");
+    for (int delayed = 0; delayed < 2; delayed++)
+        g_string_append_printf(text, "narad_fanout_lag_records{delayed=\"%s\"} %" G_GUINT64_FORMAT "\n",
+                               delayed ? "yes" : "no", delayed ? summary->fan_lag_delayed : summary->fan_lag);
+    append_gauge(text, "narad_fanout_failing_partitions",
+                 "Partitions of parents whose last pass of copying failed, once for each child.",
+                 summary->n_fan_failing);
+}
+
+/* What the daemon may use, without the blocks kept for root. A disk that cannot be asked has no line. */
+static void append_disk(GString *text, NrdEngine *engine)
+{
+    struct statvfs st;
+    if (nrd_engine_statvfs(engine, &st) < 0)
+        return;
+    append_gauge(text, "narad_disk_free_bytes", "Bytes free for naradfs on the disk of the data directory.",
+                 (uint64_t)st.f_bavail * st.f_frsize);
+    append_gauge(text, "narad_disk_size_bytes", "Size of that disk.", (uint64_t)st.f_blocks * st.f_frsize);
+}
+
+static void append_ingress(GString *text, const NrdSummary *summary)
+{
+    append_gauge(text, "narad_ingress_available", "1 when topics can be produced to as a whole.", summary->ingress);
     append_gauge(text, "narad_ingress_pending_parts", "Parts of batches not committed to their partition yet.",
-                 stats.n_parts);
+                 summary->ingress_parts);
     append_gauge(text, "narad_ingress_waiting_partitions", "Partitions that wait after a failed commit.",
-                 stats.n_waiting);
-    append_gauge(text, "narad_ingress_wal_bytes", "Size of the ingress WAL.", stats.wal_bytes);
+                 summary->ingress_stuck);
+    append_gauge(text, "narad_ingress_wal_bytes", "Size of the ingress WAL.", summary->ingress_bytes);
 }
 
-char *nrd_engine_metrics(NrdEngine *engine)
+static void append_counters(GString *text)
 {
-    GString *text = g_string_new(NULL);
-    uint64_t n_topics, n_partitions, n_open;
     for (size_t i = 0; i < G_N_ELEMENTS(rows); i++) {
         if (rows[i].help)
             append_head(text, rows[i].name, "counter", rows[i].help);
         g_string_append_printf(text, "%s%s %" G_GUINT64_FORMAT "\n", rows[i].name, rows[i].labels,
                                nrd_counter_get(rows[i].counter));
     }
-    count_partitions(engine, &n_topics, &n_partitions, &n_open);
-    append_gauge(text, "narad_topics", "Topics.", n_topics);
-    append_gauge(text, "narad_partitions", "Partitions.", n_partitions);
-    append_gauge(text, "narad_partitions_open", "Partitions whose files are open.", n_open);
-    append_ingress(text, engine);
+}
+
+char *nrd_engine_metrics(NrdEngine *engine)
+{
+    GString *text = g_string_new(NULL);
+    NrdSummary summary;
+    append_head(text, "narad_build_info", "gauge", "Always 1; the version is a label.");
+    g_string_append(text, "narad_build_info{version=\"" NRD_VERSION "\"} 1\n");
+    append_gauge(text, "narad_read_only", "1 when the mount is read-only.", nrd_engine_read_only(engine));
+    append_counters(text);
+    nrd_engine_summary(engine, &summary);
+    append_partitions(text, &summary);
+    append_ingress(text, &summary);
+    append_fan(text, &summary);
+    nrd_summary_clear(&summary);
+    append_disk(text, engine);
     append_gauge(text, "narad_frame_cache_bytes", "Bytes of decoded frames in memory.", nrd_frame_cache_size());
     return g_string_free(text, FALSE);
 }

@@ -44,13 +44,29 @@ static void add_partition(NrdSummary *summary, NrdPartition *partition)
     nrd_partition_info_clear(&info);
 }
 
+static void add_child(NrdSummary *summary, const NrdChildInfo *info)
+{
+    if (info->delay_ms > 0)
+        summary->fan_lag_delayed += info->lag;
+    else
+        summary->fan_lag += info->lag;
+    for (guint i = 0; i < info->rows->len; i++)
+        summary->n_fan_failing += g_array_index(info->rows, NrdChildRow, i).n_failed > 0;
+}
+
+/* A child that copies nothing, because its record is damaged for one, has no lag to tell. */
 static void add_family(NrdSummary *summary, NrdTopic *topic)
 {
-    pthread_mutex_lock(&topic->lock);
-    uint32_t n_children = topic->record && topic->record->children ? topic->record->children->len : 0;
-    pthread_mutex_unlock(&topic->lock);
-    summary->n_children += n_children;
-    summary->n_parents += n_children > 0;
+    g_autoptr(GPtrArray) children = nrd_topic_children(topic);
+    NrdChildInfo info;
+    for (guint i = 0; i < children->len; i++) {
+        if (nrd_topic_child_info(topic, children->pdata[i], &info) < 0)
+            continue;
+        add_child(summary, &info);
+        nrd_child_info_clear(&info);
+    }
+    summary->n_children += children->len;
+    summary->n_parents += children->len > 0;
 }
 
 static void add_topic(NrdSummary *summary, NrdTopic *topic)

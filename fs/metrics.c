@@ -32,6 +32,8 @@ static char *metrics_text(NrdNode *node)
     GString *text = g_string_new(engine);
     g_free(engine);
     count_open(node->fs, &n_handles, &n_held);
+    append_gauge(text, "narad_start_time_seconds", "When the mount began, Unix seconds.",
+                 (uint64_t)node->fs->mounted_ms / 1000);
     append_gauge(text, "narad_open_files", "Open files of the mounted tree.", n_handles);
     append_gauge(text, "narad_held_leases", "Leases that open consuming files remember.", n_held);
     return g_string_free(text, FALSE);

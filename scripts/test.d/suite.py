@@ -207,6 +207,12 @@ def run_script(tally):
     unmount_below(folder)
 
 
+def package(tally):
+    """The Debian package: built, installed, used, removed. In CI alone: on a machine of somebody's nothing is installed."""
+    how = ["--install"] if os.getuid() == 0 else []
+    tally.one("Debian package", *run(["scripts/package", *how], env={"DEB_BUILD_OPTIONS": "nocheck"}))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="one build, its unit tests and its mount tests")
@@ -217,6 +223,9 @@ def main():
     tally.one("floors", *run(["scripts/check-floors"]))
     tally.one("format", *run(["scripts/check-format"]))
     tally.one("conformance", *run(["scripts/check-conformance"]))
+    good, output = run(["scripts/deps", "promtool", "build/tools"], 120)
+    if not good:
+        tally.say("note", "promtool could not be fetched; the tests that need it are skipped: ", tail(output, 2))
     names = ["gcc"] if options.quick else ["gcc", "clang", "sanitizers"]
     built = [name for name in names if build(tally, name)]
     tested = [name for name in built if name != "clang"]
@@ -227,6 +236,8 @@ def main():
         tests.finish(tally)
     if "gcc" in built and not options.quick:
         run_script(tally)
+        if os.environ.get("CI"):
+            package(tally)
 
     for line in tally.skipped:
         print("skipped:", line)

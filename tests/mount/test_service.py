@@ -8,8 +8,8 @@ import subprocess
 import time
 
 import pytest
-from support import (CONFIG_KEYS, NARADFS, ROOT, Background, Failed, log, mountinfo, produce, read_file,
-                     wait_for)
+from support import (CONFIG_KEYS, NARADFS, ROOT, SANITIZED, Background, Failed, drain, log, mountinfo, produce, read_file,
+                     take, wait_for, write_file)
 from test_daemon import lock_is_free
 from test_faults import Inject, active_segment, need_strace
 
@@ -141,6 +141,96 @@ def test_the_units_commands_work(mounts):
     subprocess.run(["sh", "-c", lines["ExecStop"]], env=env, check=True, timeout=30)
     assert m.wait_exit(20) == 0
     m.gone()
+
+
+def setting(name):
+    return re.search(rf"^{name}=(.*)$", unit(), re.M).group(1).split()
+
+
+def confined():
+    """What of the unit's confinement can be had without a service manager."""
+    assert setting("NoNewPrivileges") == ["yes"]
+    kept = [f"+{name.lower().removeprefix('cap_')}" for name in setting("CapabilityBoundingSet")]
+    return ["setpriv", "--no-new-privs", "--inh-caps", "-all", "--bounding-set", ",".join(["-all", *kept])]
+
+
+def use_all_of_it(m):
+    """Starts, files of every sort, fan-out, a roll, a trim, an unmount by ExecStop's command."""
+    part = m.make("t", partitions=2, codec="zstd")
+    os.mkdir(m.topic("u"))
+    os.mkdir(m.topic("t") + "/children/u")
+    produce(part, *range(100))
+    produce(m.topic("t"), "x")
+    produce(part, '{"payload":1}', name="produce.jsonl")
+    write_file(part + "/ctl", b"roll\n")
+    produce(part, *"wxyz")
+    write_file(part + "/ctl", b"trim 100\n")
+    for name in ("log", "log.jsonl", "status", "segments/" + os.listdir(part + "/segments")[0]):
+        read_file(part + "/" + name)
+    assert len(take(part, 3)) == 3 and drain(part)
+    for name in ("status", "metrics"):
+        read_file(f"{m.mnt}/{name}")
+    os.chmod(m.topic("t"), 0o700)
+    os.rmdir(m.topic("t") + "/children/u")
+    subprocess.run([*confined(), "umount", m.mnt], check=True, timeout=30)
+    assert m.wait_exit(20) == 0
+    m.gone()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="the unit runs as root")
+def test_the_unit_leaves_the_capabilities_that_are_needed(mounts):
+    m = mounts(start=False, options="allow_other")
+    m.spawn([*confined(), *m.command()])
+    m.wait_mounted()
+    with open(f"/proc/{m.process.pid}/status", encoding="ascii") as file:
+        bounding = int(re.search(r"^CapBnd:\t(\w+)$", file.read(), re.M).group(1), 16)
+    assert bin(bounding).count("1") == len(setting("CapabilityBoundingSet"))
+    use_all_of_it(m)
+
+
+def calls_allowed():
+    """What the unit's filter lets through, with the groups that groups name."""
+    names, groups = set(), setting("SystemCallFilter")
+    for group in groups:
+        done = subprocess.run(["systemd-analyze", "syscall-filter", group], check=True, stdout=subprocess.PIPE, timeout=30)
+        for line in done.stdout.decode().splitlines()[1:]:
+            word = line.strip()
+            if word.startswith("@") and word not in groups:
+                groups.append(word)
+            elif word and not word.startswith("#"):
+                names.add(word)
+    return names
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="the unit runs as root")
+@pytest.mark.skipif(SANITIZED, reason="sanitizers do more than the daemon does")
+@pytest.mark.limit(120)
+def test_the_unit_allows_the_calls_that_are_made(mounts, manager):
+    need_strace()
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("no systemd-analyze on this machine")
+    m = mounts(start=False, options="allow_other")
+    trace = m.base + "/trace"
+    m.spawn(["strace", "-D", "-f", "-qq", "-o", trace, *m.command()])
+    m.wait_mounted()
+    use_all_of_it(m)
+    manager.hears("STOPPING=1")
+    text = wait_for(lambda: (read_file(trace).decode(errors="replace") if b"exit_group" in read_file(trace) else None),
+                    "the end of the trace")
+    made = set(re.findall(r"^\d+ +([a-z_0-9]+)\(", text, re.M))
+    assert {"mount", "openat", "fdatasync", "umount2"} & made >= {"mount", "openat", "fdatasync"}
+    assert made - calls_allowed() == set()
+    assert set(re.findall(r" socket\((\w+)", text)) <= set(setting("RestrictAddressFamilies"))
+    assert not re.search(r"mprotect\(.*PROT_EXEC|PROT_WRITE\|PROT_EXEC", text)  # MemoryDenyWriteExecute
+    assert not re.search(r" (unshare|setns)\(|CLONE_NEW", text)  # RestrictNamespaces
+
+
+def test_the_unit_has_no_file_systems_of_its_own():
+    """Each of these would hide the mount from everybody else (systemd.exec(5): mount propagation)."""
+    assert not re.search(r"^(Protect(System|Home|KernelTunables|KernelModules|KernelLogs|ControlGroups|Proc|Clock)|Private\w+|"
+                         r"\w+Paths|TemporaryFileSystem|MountAPIVFS|MountFlags|Root\w+|DynamicUser|"
+                         r"\w+Directory|User)=", unit(), re.M)
+    assert setting("DeviceAllow") == ["/dev/fuse", "rw"]
 
 
 # -- mount(8)
