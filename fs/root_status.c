@@ -55,6 +55,7 @@ static void append_state(GString *text, const NrdSummary *summary, bool read_onl
     append_count(text, &well, summary->n_poisoned, "partition", "poisoned");
     append_count(text, &well, summary->n_faulty, "partition", "out of service");
     append_count(text, &well, summary->ingress_stuck, "partition", "behind, with records that could not be committed");
+    append_count(text, &well, summary->n_fan_failing, "partition", "not copied to a child (see children/*/status)");
     if (!summary->ingress && !read_only) {
         g_string_append_printf(text, "%stopics cannot be produced to as a whole", well ? "" : ", ");
         well = false;
@@ -94,8 +95,8 @@ static void append_ingress(GString *text, const NrdSummary *summary, bool read_o
     if (read_only)
         return;
     if (!summary->ingress) {
-        g_string_append(text, "ingress      its WAL could not be read at the start: the log says why; partitions "
-                              "can be produced to\n");
+        g_string_append(text, "ingress      its WAL cannot be read: the log says why; who opens a topic's produce "
+                              "tries again; partitions can be produced to\n");
         return;
     }
     g_string_append_printf(text, "ingress      %" N " part%s waiting, ", summary->ingress_parts,
