@@ -72,6 +72,7 @@ typedef struct NrdTrouble {
     int64_t partition; /* NRD_NO_PARTITION (-1): the whole topic */
     bool lost;         /* a topic that stays out of service until the restart */
     bool poisoned;     /* a partition: `reopen` clears it; else it could not be opened */
+    bool failing;      /* a partition whose last commit failed; the next one may succeed */
     char *reason;      /* in one sentence */
 } NrdTrouble;
 
@@ -82,6 +83,7 @@ typedef struct NrdSummary {
     uint64_t n_topics, n_topics_out;          /* all, and those out of service */
     uint64_t n_partitions, n_open, n_unknown; /* unknown: not used since the start; they are in none of the sums */
     uint64_t n_poisoned, n_faulty;
+    uint64_t n_failing;  /* partitions that are well but for their last commit, as on a full disk */
     uint64_t size_bytes; /* of segments */
     uint64_t lag;        /* records readable and not settled */
     uint64_t in_flight;
@@ -248,8 +250,9 @@ typedef struct NrdPartitionInfo {
         oldest_ms; /* commit time of the oldest record, about; 0: there is none, or only a look at the disk can tell */
     bool poisoned; /* a sync failed: `reopen` clears it */
     char *reason;  /* poison or fault in one sentence, "" when well; g_free */
-    bool fault;    /* could not be opened: every operation is -EIO */
-    bool open;     /* its files are open */
+    int commit_errno; /* positive; the last commit failed, the next may succeed. 0: well */
+    bool fault;       /* could not be opened: every operation is -EIO */
+    bool open;        /* its files are open */
 } NrdPartitionInfo;
 
 /* Never waits for the disk: of a closed partition it tells what was true at its close. All zero while it is not known. */

@@ -51,6 +51,7 @@ static void info_from_stats(const NrdLogStats *stats, NrdPartitionInfo *info)
     info->text_bytes = stats->text_bytes;
     info->last_commit_ms = stats->last_commit_ms;
     info->oldest_ms = stats->next_offset > stats->oldest_offset ? stats->oldest_first_ms : 0;
+    info->commit_errno = stats->commit_errno;
     info->poisoned = stats->poison_errno != 0;
 }
 

@@ -33,6 +33,7 @@ static void add_partition(NrdSummary *summary, NrdPartition *partition)
     summary->n_open += info.open;
     summary->n_poisoned += info.poisoned;
     summary->n_faulty += info.fault;
+    summary->n_failing += info.commit_errno != 0 && !info.poisoned;
     summary->size_bytes += info.size_bytes;
     summary->lag += info.lag;
     summary->in_flight += info.in_flight;
@@ -41,6 +42,11 @@ static void add_partition(NrdSummary *summary, NrdPartition *partition)
                     (NrdTrouble){ .partition = partition->number,
                                   .poisoned = info.poisoned,
                                   .reason = g_steal_pointer(&info.reason) });
+    else if (info.commit_errno != 0)
+        add_trouble(summary, partition->topic,
+                    (NrdTrouble){ .partition = partition->number,
+                                  .failing = true,
+                                  .reason = g_strdup(g_strerror(info.commit_errno)) });
     nrd_partition_info_clear(&info);
 }
 

@@ -46,14 +46,26 @@ static void append_count(GString *text, bool *first, uint64_t n, const char *wha
     *first = false;
 }
 
+/* With less than that left a topic takes no record. */
+static bool is_full(const NrdFs *fs)
+{
+    struct statvfs st;
+    return nrd_engine_statvfs(fs->engine, &st) == 0 && (uint64_t)st.f_bavail * st.f_frsize < NRD_MIB;
+}
+
 /* One line that says whether to read on. */
-static void append_state(GString *text, const NrdSummary *summary, bool read_only)
+static void append_state(GString *text, const NrdFs *fs, const NrdSummary *summary, bool read_only)
 {
     bool well = true;
     g_string_append(text, "state        ");
+    if (is_full(fs)) {
+        g_string_append(text, "disk full");
+        well = false;
+    }
     append_count(text, &well, summary->n_topics_out, "topic", "out of service");
     append_count(text, &well, summary->n_poisoned, "partition", "poisoned");
     append_count(text, &well, summary->n_faulty, "partition", "out of service");
+    append_count(text, &well, summary->n_failing, "partition", "that cannot commit");
     append_count(text, &well, summary->ingress_stuck, "partition", "behind, with records that could not be committed");
     append_count(text, &well, summary->n_fan_failing, "partition", "not copied to a child (see children/*/status)");
     if (!summary->ingress && !read_only) {
@@ -128,6 +140,11 @@ static void append_topic_trouble(GString *text, const NrdTrouble *trouble)
 
 static void append_partition_trouble(GString *text, const NrdTrouble *trouble)
 {
+    if (trouble->failing) {
+        g_string_append_printf(text, "\n%s/p%05u  commits fail: %s\n    %s\n", trouble->topic,
+                               (unsigned)trouble->partition, trouble->reason, NRD_TODO_COMMITS_FAIL);
+        return;
+    }
     g_string_append_printf(text, "\n%s/p%05u  %s: %s\n", trouble->topic, (unsigned)trouble->partition,
                            trouble->poisoned ? "poisoned" : "out of service", trouble->reason);
     g_string_append_printf(text, "    when the disk is well: echo reopen > topics/%s/p%05u/ctl\n", trouble->topic,
@@ -136,7 +153,7 @@ static void append_partition_trouble(GString *text, const NrdTrouble *trouble)
 
 static void append_troubles(GString *text, const NrdSummary *summary)
 {
-    uint64_t n = summary->n_topics_out + summary->n_poisoned + summary->n_faulty;
+    uint64_t n = summary->n_topics_out + summary->n_poisoned + summary->n_faulty + summary->n_failing;
     for (guint i = 0; i < summary->troubles->len; i++) {
         const NrdTrouble *trouble = summary->troubles->pdata[i];
         if (trouble->partition < 0)
@@ -158,7 +175,7 @@ static char *root_status_text(NrdNode *node)
     GString *text = g_string_new(NULL);
     append_head(text, fs, up_ms);
     append_disk(text, fs);
-    append_state(text, &summary, read_only);
+    append_state(text, fs, &summary, read_only);
     g_string_append_c(text, '\n');
     append_sums(text, &summary);
     append_ingress(text, &summary, read_only);

@@ -6,7 +6,7 @@ static const char *state_word(NrdPartition *partition, const NrdPartitionInfo *i
 {
     if (!nrd_partition_known(partition))
         return "not known"; /* it could not be looked at: the numbers mean nothing */
-    return info->fault ? "out of service" : info->poisoned ? "poisoned" : "ok";
+    return info->fault ? "out of service" : info->poisoned ? "poisoned" : info->commit_errno ? "failing" : "ok";
 }
 
 typedef struct Totals {
@@ -30,7 +30,22 @@ static void append_partition_row(GString *text, NrdPartition *partition, Totals 
     if (info.poisoned || info.fault)
         g_string_append_printf(totals->todo, "p%05u  %s: when the disk is well, echo reopen > p%05u/ctl\n",
                                nrd_partition_number(partition), info.reason, nrd_partition_number(partition));
+    else if (info.commit_errno)
+        g_string_append_printf(totals->todo, "p%05u  commits fail: %s; %s\n", nrd_partition_number(partition),
+                               g_strerror(info.commit_errno), NRD_TODO_COMMITS_FAIL);
     nrd_partition_info_clear(&info);
+}
+
+static bool all_well(NrdTopic *topic)
+{
+    bool well = true;
+    for (uint32_t i = 0; well && i < nrd_topic_n_partitions(topic); i++) {
+        NrdPartitionInfo info;
+        nrd_partition_info(nrd_topic_partition(topic, i), &info);
+        well = !info.fault && !info.poisoned && info.commit_errno == 0;
+        nrd_partition_info_clear(&info);
+    }
+    return well;
 }
 
 static void append_lag(GString *text, NrdTopic *parent, const char *child)
@@ -98,7 +113,10 @@ static bool append_topic_state(GString *text, NrdTopic *topic)
 {
     g_autofree char *fault = nrd_topic_fault(topic);
     if (!fault) {
-        g_string_append_printf(text, "state        %s\n", nrd_topic_deleted(topic) ? "deleted" : "ok");
+        g_string_append_printf(text, "state        %s\n",
+                               nrd_topic_deleted(topic) ? "deleted"
+                               : all_well(topic)        ? "ok"
+                                                        : "not all is well, see below");
         return false;
     }
     g_string_append_printf(text, "state        out of service: %s\n", fault);
@@ -168,6 +186,9 @@ static char *partition_status_text(NrdNode *node)
                            info.reason);
     if (info.poisoned || info.fault)
         g_string_append(text, "to do        when the disk is well: echo reopen > ctl\n");
+    else if (info.commit_errno)
+        g_string_append_printf(text, "commits      fail: %s\nto do        %s\n", g_strerror(info.commit_errno),
+                               NRD_TODO_COMMITS_FAIL);
     append_number(text, "oldest", info.oldest_offset, "first record kept");
     append_number(text, "hwm", info.hwm, "high watermark: records below it are readable");
     append_number(text, "next", info.next_offset, "offset of the next record");

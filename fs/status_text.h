@@ -5,6 +5,10 @@
 #include <glib.h>
 #include <stdint.h>
 
+/* What a person does about commits that fail and poison nothing. */
+#define NRD_TODO_COMMITS_FAIL                                                                                          \
+    "make room (trim, retention, a topic less) or help the disk; writers that sync again go on by themselves"
+
 /* `2026-01-31T12:00:00Z`; 0: `never`. Unix milliseconds. */
 void nrd_append_time(GString *text, int64_t ms);
 

@@ -28,6 +28,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define FAR_AHEAD_MS ((int64_t)60 * 1000)
 #define READ_BACK_BYTES ((size_t)256 * 1024)
 
 /* A frame that was written, as far as the steps after the write need it. */
@@ -273,7 +274,22 @@ static void report(NrdLog *log, int error)
         nrd_diag(NRD_LEVEL_ERROR, place, "commit failed: %s; nothing of it is left", g_strerror(-error));
     else
         nrd_diag(NRD_LEVEL_NOTICE, place, "commits succeed again");
-    log->commit_error = error;
+    __atomic_store_n(&log->commit_error, error, __ATOMIC_RELEASE);
+}
+
+/* Commit times never decrease along a partition: once the clock was ahead, all that follows carries the time that it
+ * showed then. Told once for each open; who waits for the age of records (a child with a delay, retention) waits as
+ * long. */
+static void tell_late_clock(NrdLog *log, int64_t now_ms, int64_t commit_ms)
+{
+    if (commit_ms - now_ms < FAR_AHEAD_MS || log->told_late_clock)
+        return;
+    log->told_late_clock = true;
+    nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, (int64_t)nrd_load(&log->next_offset)),
+             "the clock is %" PRId64
+             " s behind the newest record's commit time: records get that time until it has come, "
+             "and are as much later due for a child with a delay",
+             (commit_ms - now_ms) / 1000);
 }
 
 static int commit_batches(NrdLog *log, NrdRecordBatch *const *batches, size_t n_batches, NrdLogSettings *settings)
@@ -290,6 +306,7 @@ static int commit_batches(NrdLog *log, NrdRecordBatch *const *batches, size_t n_
     c.offset = nrd_load(&log->next_offset);
     c.now_ms = nrd_clock_wall_ms();
     c.commit_ms = MAX(c.now_ms, __atomic_load_n(&log->newest_ms, __ATOMIC_ACQUIRE));
+    tell_late_clock(log, c.now_ms, c.commit_ms);
     for (size_t i = 0; i < n_batches; i++)
         nrd_record_batch_stamp(batches[i], c.commit_ms);
     c.keep = __atomic_exchange_n(&log->was_read, false, __ATOMIC_ACQ_REL);

@@ -148,6 +148,7 @@ void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats)
     stats.hwm = nrd_load(&log->hwm);
     stats.next_offset = MAX(nrd_load(&log->next_offset), log->skip_to); /* set once, at open */
     stats.last_commit_ms = __atomic_load_n(&log->newest_ms, __ATOMIC_ACQUIRE);
+    stats.commit_errno = -__atomic_load_n(&log->commit_error, __ATOMIC_ACQUIRE);
     stats.poison_errno = log->poison_errno;
     stats.n_segments = log->list->n;
     if (log->list->n > 0) {

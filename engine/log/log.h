@@ -43,6 +43,7 @@ typedef struct NrdLogStats {
     int64_t oldest_last_ms;  /* time of the last write to the oldest segment, 0 when it holds no record */
     uint64_t oldest_bytes;   /* size of the oldest segment */
     int64_t oldest_file_ms;  /* when its file was written last, by the machine's clock */
+    int commit_errno;        /* 0, or the positive errno of the last commit, which failed; the next one may succeed */
     int poison_errno;        /* 0, or the positive errno of the sync that failed */
 } NrdLogStats;
 

@@ -76,7 +76,7 @@ int nrd_log_reopen(NrdLog *log)
         return -EIO;
     }
     log->hwm_emptied = false;
-    log->commit_error = 0;
+    __atomic_store_n(&log->commit_error, 0, __ATOMIC_RELEASE);
     g_mutex_lock(&log->lock);
     char *reason = g_steal_pointer(&log->poison_reason);
     log->poison_errno = 0;

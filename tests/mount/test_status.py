@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from support import (Consumer, configure, drain, fails, log, produce, read_file, take, wait_for, write_file, xattr)
 from test_faults import Inject, active_segment, need_strace
+from test_topic_disk import disks, start_on  # noqa: F401  # a fixture
 
 LINKS_TO = ("start", "end")
 
@@ -257,3 +258,36 @@ def test_help_is_true(m):
     receipt = take(part, 1)[0]["handle"]
     assert re.fullmatch(r"\d+:\d+:\d+", receipt)
     wait_for(lambda: take(part, 1), "the lease to lapse")
+
+
+# -- a disk that is full
+
+
+def test_a_full_disk(mounts, disks):
+    """Said at the root, for the topic and for the partition, with what to do; and no more once there is room."""
+    disk = disks(14 << 20)
+    m = start_on(disk, mounts)
+    part = m.make("q")
+    produce(part, "a")
+    ballast = disk.folder + "/ballast"
+    with open(ballast, "wb", buffering=0) as file, pytest.raises(OSError):
+        while True:
+            file.write(bytes(4096))
+    fd = os.open(part + "/produce", os.O_WRONLY)
+    os.write(fd, b"x" * 100000 + b"\n")
+    assert fails(os.fsync, fd) == errno.ENOSPC
+    text, line = root(m)
+    assert line["state"] == "disk full, 1 partition that cannot commit"
+    assert "\nq/p00000  commits fail: No space left on device\n    make room " in text
+    text, line = page(m.topic("q") + "/status")
+    assert line["state"] == "not all is well, see below"
+    assert "\np00000  commits fail: No space left on device; make room " in text
+    text, line = page(part + "/status")
+    assert (line["state"], line["commits"]) == ("failing", "fail: No space left on device")
+    assert line["to do"].startswith("make room ")
+    os.unlink(ballast)
+    os.fsync(fd)
+    os.close(fd)
+    assert root(m)[1]["state"] == "ok"
+    assert page(m.topic("q") + "/status")[1]["state"] == "ok"
+    assert page(part + "/status")[1]["state"] == "ok"

@@ -39,7 +39,8 @@ struct NrdLog {
     bool hwm_empty_failed; /* an attempt failed: the next one makes the kernel write anew */
     bool roll_needed;      /* the active segment must not be written to any more */
     uint64_t skip_to;      /* offsets below were given out once, though no record of them is left; see recovery.c */
-    int commit_error;      /* the failure that was logged last; 0 after a success */
+    bool told_late_clock;  /* that commit times are far ahead of the clock */
+    int commit_error;      /* the failure that was logged last; 0 after a success. Others read it atomically */
     uint64_t zero_end;     /* the active segment's file may hold zeros up to here; see zero_ahead.h */
     bool zero_failed;      /* they could not be written, which was told */
 
