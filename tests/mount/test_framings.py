@@ -969,3 +969,43 @@ def test_lines_and_framings_meet(m):
     assert payload_of(take(part)[2]) == b"two\nlines"
     write_file(part + "/ctl", b"seek start\n")
     assert drain(part) == b'line\n{"a": 1}\ntwo\nlines\n'
+
+
+# -- what is not finished
+
+
+@pytest.mark.parametrize("name", ["produce", "produce.jsonl", "produce.bin"])
+def test_unfinished_records_have_a_bound_together(mounts, name):
+    """However many handles begin a record: beyond partial_bytes a write gets EAGAIN, and nothing of it is taken."""
+    size = MIB - 16384
+    begin = {"produce": b"", "produce.jsonl": b'{"payload":"', "produce.bin": struct.pack(">II", 0, size)}[name]
+    end = {"produce": b"\n", "produce.jsonl": b'"}\n', "produce.bin": b""}[name]
+    payload = b"x" * size
+    m = mounts(options=f"partial_bytes={4 * MIB}")
+    part = m.make("t")
+    half = MIB // 2
+    fds, refused = [], []
+    for _ in range(20):
+        fd = open_write(part, name)
+        fds.append(fd)
+        try:
+            assert os.write(fd, begin + payload[:half]) == len(begin) + half
+        except OSError as error:
+            assert error.errno == errno.EAGAIN
+            refused.append(fd)
+    assert len(refused) == 20 - 4 * MIB // (half + len(begin) - 65536)
+    assert m.stderr().count("unfinished records") == 1, m.stderr()
+    assert fails(os.write, refused[0], begin + payload[:half]) == errno.EAGAIN
+    os.write(refused[0], begin + payload + end)  # what one request holds needs nothing
+    kept = [fd for fd in fds if fd not in refused]
+    os.write(kept[0], payload[half:] + end)  # ... and what ends one neither
+    os.write(refused[1], begin + payload[:half])
+    assert fails(os.write, refused[2], begin + payload[:half]) == errno.EAGAIN
+    os.close(kept[1])  # dropped, or a line that ends
+    os.write(refused[2], begin + payload[:half])
+    write_all(refused[2], payload[half:] + end)
+    for fd in fds:
+        if fd != kept[1]:
+            os.close(fd)
+    whole = [found for found in records(part) if found == payload]
+    assert len(whole) == 3, (len(whole), [len(found) for found in records(part)])
