@@ -820,6 +820,36 @@ def test_a_damaged_parent_leaves_its_children_alone(m):
     detach(m)
 
 
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_no_file_in_the_place_of_a_cursor(pair, kind):
+    """The link is replaced, what it points to is not touched; a folder is named, and copying goes on all the same."""
+    m = pair
+    produce(m.part("p"), "one")
+    arrive(m, 1)
+    wait_for(lambda: cursor_files(m), "the cursor's file")
+    m.stop()
+    path = m.data_part("p") + "/fanout-c.offset"
+    os.unlink(path)
+    with open(m.base + "/mine", "wb") as file:
+        file.write(b"mine")
+    os.symlink(m.base + "/mine", path) if kind == "link" else os.mkdir(path)
+    m.start()
+    produce(m.part("p"), "two")
+    settled(m, ["one", "one", "two"])
+    name = "topics/p/p00000/fanout-c.offset"
+    assert name + " is no regular file" in m.stderr()
+    assert os.path.islink(path) is False and os.path.isfile(path) == (kind == "link")
+    assert (name + " cannot be written" in m.stderr()) == (kind == "folder")
+    assert open(m.base + "/mine", "rb").read() == b"mine"
+    m.restart()
+    if kind == "link":
+        settled(m, ["one", "one", "two"])
+    else:
+        os.rmdir(path)
+        produce(m.part("p"), "three")
+        wait_for(lambda: os.path.isfile(path), "the cursor's file")
+
+
 def test_a_damaged_child_stays_one(m):
     m.make("p")
     m.make("c")
