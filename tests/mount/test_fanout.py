@@ -122,6 +122,29 @@ def test_attach_and_detach(m):
     assert sorted(os.listdir(children(m))) == ["b", "c"]
 
 
+@pytest.mark.parametrize("end", ["detach", "delete parent", "delete child"])
+def test_what_waits_when_a_link_ends_is_told(m, end):
+    m.make("p", partitions=2)
+    m.make("c", fanout_delay_ms=600000)
+    attach(m)
+    produce(m.part("p", 0), *range(30))
+    produce(m.part("p", 1), *range(12))
+    wait_for(lambda: lag(m) == 42, "42 records to wait")
+    m.restart()  # the cursors come from their files
+    wait_for(lambda: lag(m) == 42, "42 records to wait")
+    detach(m) if end == "detach" else delete(m.topic("p" if end == "delete parent" else "c"))
+    assert m.stderr().count("copying to c ends; 42 records that waited to be copied are not copied any more") == 1
+
+
+def test_a_link_that_has_copied_all_ends_quietly(pair):
+    m = pair
+    produce(m.part("p"), *range(5))
+    arrive(m, 5)
+    wait_for(lambda: lag(m) == 0, "the cursor")
+    detach(m)
+    assert "any more" not in m.stderr()
+
+
 def test_errors_of_attaching(m):
     for name in ("p", "q", "c", "d"):
         m.make(name)
