@@ -357,6 +357,27 @@ def test_named_files(m):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_modes_of_a_topic_and_of_its_partitions_are_independent(mounts):
+    """And the recipe of docs/delivery.md that changes all; drain needs write permission on ack."""
+    m = mounts(options="allow_other")
+    part = m.make("np", partitions=2)
+    os.chmod(m.topic("np"), 0o755)
+    produce(part, "x")
+    os.chmod(m.topic("np") + "/consume", 0o600)
+    assert as_nobody(m.mnt, "exec 3< topics/np/consume")[0] != 0
+    assert as_nobody(m.mnt, "exec 3< topics/np/p00000/consume")[0] == 0
+    assert as_nobody(m.mnt, "cat topics/np/p00000/drain")[0] != 0
+    assert os.stat(part + "/drain").st_mode & 0o777 == 0o444
+    os.chmod(part + "/ack", 0o666)
+    assert as_nobody(m.mnt, "cat topics/np/p00000/drain") == (0, "x\n")
+    assert os.stat(part + "/drain").st_mode & 0o777 == 0o444
+    configure(m.topic("np"), partitions=3)
+    shell(f"chmod 600 {m.topic('np')}/consume {m.topic('np')}/p*/consume")
+    for path in ("topics/np/consume", "topics/np/p00000/consume", "topics/np/p00002/consume", "topics/np/p00001/drain"):
+        assert as_nobody(m.mnt, f"exec 3< {path}")[0] != 0, path
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_permissions_of_produce_and_consume_bind_their_siblings(mounts):
     m = mounts(options="allow_other")
     part = m.make("t", consume_wait_ms=0)
