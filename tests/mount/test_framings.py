@@ -1022,8 +1022,15 @@ def test_unfinished_records_have_a_bound_together(mounts, name):
     os.write(kept[0], payload[half:] + end)  # ... and what ends one neither
     os.write(refused[1], begin + payload[:half])
     assert fails(os.write, refused[2], begin + payload[:half]) == errno.EAGAIN
-    os.close(kept[1])  # dropped, or a line that ends
-    os.write(refused[2], begin + payload[:half])
+    os.close(kept[1])  # dropped, or a line that ends; the kernel tells the daemon a little later
+
+    def taken():
+        try:
+            return os.write(refused[2], begin + payload[:half])
+        except BlockingIOError:
+            return 0
+
+    assert wait_for(taken, "what the closed file kept") == len(begin) + half
     write_all(refused[2], payload[half:] + end)
     for fd in fds:
         if fd != kept[1]:
