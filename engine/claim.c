@@ -11,7 +11,9 @@
 
 void nrd_topic_set_fault(NrdTopic *topic, const char *why, bool lost)
 {
-    if (g_strcmp0(topic->fault, why) != 0)
+    if (topic->making)
+        nrd_diag(NRD_LEVEL_ERROR, nrd_topic_place(topic), "the topic cannot be made: %s", why);
+    else if (g_strcmp0(topic->fault, why) != 0)
         nrd_diag(NRD_LEVEL_ERROR, nrd_topic_place(topic), "the topic is out of service: %s; %s", why,
                  lost ? "it stays so until the daemon is started again" : "tried again at its next use");
     pthread_mutex_lock(&topic->lock);

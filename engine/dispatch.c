@@ -37,6 +37,12 @@ static NrdTopic *find_topic(NrdEngine *engine, const NrdIngressTarget *target)
     return NULL;
 }
 
+/* Whether an error of a partition is only that its topic, or the engine, goes away. */
+static bool goes_away(int rc)
+{
+    return rc == -EIDRM || rc == -ENODEV;
+}
+
 /* Pins the partition. DONE: the caller unpins it and unrefs its topic. */
 static NrdIngressResult enter(NrdEngine *engine, const NrdIngressTarget *target, NrdPartition **ret_partition)
 {
@@ -51,9 +57,10 @@ static NrdIngressResult enter(NrdEngine *engine, const NrdIngressTarget *target,
         int rc = nrd_partition_pin(partition);
         g_autofree char *fault = rc < 0 ? nrd_topic_fault(topic) : NULL; /* then a sibling is no better */
         if (rc < 0)
-            result = rc == -EIDRM || rc == -ENODEV || fault ? NRD_INGRESS_AWAY
-                     : nrd_error_is_full(rc)                ? NRD_INGRESS_NO_ROOM
-                                                            : NRD_INGRESS_FAILED;
+            result = goes_away(rc)           ? gone_or_away(engine, target)
+                     : fault                 ? NRD_INGRESS_AWAY
+                     : nrd_error_is_full(rc) ? NRD_INGRESS_NO_ROOM
+                                             : NRD_INGRESS_FAILED;
     }
     if (result == NRD_INGRESS_DONE)
         *ret_partition = partition;
@@ -86,10 +93,8 @@ static NrdIngressResult commit(void *user_data, const NrdIngressTarget *target, 
     for (size_t i = 0; i < n_slices; i++)
         add_records(batch, slices[i]);
     int rc = nrd_produce_commit(partition, batch, ret_first);
-    if (rc < 0 && atomic_load(&partition->closed))
-        result = NRD_INGRESS_AWAY; /* the next pass asks whether it is gone, or finds what was made in its place */
-    else if (rc == -EIDRM || rc == -ENODEV)
-        result = NRD_INGRESS_AWAY;
+    if (rc < 0 && (atomic_load(&partition->closed) || goes_away(rc)))
+        result = gone_or_away(user_data, target); /* if not gone, the next pass finds what was made in its place */
     else if (nrd_error_is_full(rc))
         result = NRD_INGRESS_NO_ROOM;
     else if (rc < 0)

@@ -193,7 +193,9 @@ static int create_admin_held(NrdEngine *engine, NrdTopicRecord *record, NrdTopic
     if (rc < 0)
         return rc;
     NrdTopic *topic = nrd_topic_new(engine, record->name, nrd_topic_record_copy(record), NULL);
+    topic->making = true;
     rc = nrd_topic_open(topic, true);
+    topic->making = false;
     if (rc < 0) {
         int undo_rc = nrd_metastore_remove(engine->meta, record->name, record->id);
         if (undo_rc == 0) {

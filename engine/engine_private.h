@@ -81,6 +81,7 @@ struct NrdTopic {
     char *name;
     char id[NRD_INCARNATION_DIGITS + 1];
     atomic_bool deleted;
+    bool making; /* being created, nobody else knows it: a fault is why it is not made */
     pthread_mutex_t guard;
     pthread_mutex_t lock;
     pthread_cond_t released; /* with lock: a hold was given back */

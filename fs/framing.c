@@ -12,13 +12,15 @@
 
 #define BIN_HEADER_BYTES ((size_t)8)
 
-void nrd_framing_init(NrdFraming *framing, NrdFramingKind kind)
+void nrd_framing_init(NrdFraming *framing, NrdFramingKind kind, NrdPartialBudget *budget)
 {
-    *framing = (NrdFraming){ .kind = kind, .partial = g_byte_array_new(), .refused = g_byte_array_new() };
+    *framing =
+        (NrdFraming){ .kind = kind, .budget = budget, .partial = g_byte_array_new(), .refused = g_byte_array_new() };
 }
 
 void nrd_framing_clear(NrdFraming *framing)
 {
+    nrd_partial_budget_give_back(framing->budget, &framing->n_charged);
     g_clear_pointer(&framing->partial, g_byte_array_unref);
     g_clear_pointer(&framing->refused, g_byte_array_unref);
 }
@@ -26,12 +28,24 @@ void nrd_framing_clear(NrdFraming *framing)
 /* A long record leaves its buffer behind only until the next one is done: many handles stay open for long. */
 static void empty_partial(NrdFraming *framing)
 {
-    if (framing->partial->len <= 4096) {
-        g_byte_array_set_size(framing->partial, 0);
-        return;
+    bool is_long = framing->partial->len > 4096;
+    g_byte_array_set_size(framing->partial, 0);
+    if (is_long) {
+        g_byte_array_unref(framing->partial);
+        framing->partial = g_byte_array_new();
     }
-    g_byte_array_unref(framing->partial);
-    framing->partial = g_byte_array_new();
+    nrd_partial_budget_give_back(framing->budget, &framing->n_charged);
+}
+
+/* Keeps bytes of a record that they do not end. */
+static int keep(NrdFraming *framing, const uint8_t *data, size_t size)
+{
+    int error = nrd_partial_budget_take(framing->budget, framing->partial->len + size, &framing->n_charged);
+    if (error < 0)
+        framing->why = "unfinished records take too much memory";
+    else
+        g_byte_array_append(framing->partial, data, (guint)size);
+    return error;
 }
 
 /* ---- where a record ends ---- */
@@ -225,7 +239,7 @@ static int take_piece(NrdFraming *framing, const uint8_t *data, size_t size, siz
     if (error == 0 && piece.ends)
         error = emit(framing, data, piece.n_record, max_record, fn, user_data);
     else if (error == 0)
-        g_byte_array_append(framing->partial, data, (guint)piece.n_record);
+        error = keep(framing, data, piece.n_record);
     if (error == 0)
         *ret_size = piece.size;
     return error;
@@ -264,7 +278,9 @@ int nrd_framing_feed(NrdFraming *framing, NrdFramingRequest request, size_t max_
     if (framing->kind == NRD_FRAMING_BIN)
         left = bin_left(framing, request.data, request.size);
     int error = take_records(framing, request, pos, max_record, fn, user_data, ret_taken);
-    return error < 0 ? doom_or_refuse(framing, request, left, inside, error, ret_taken) : 0;
+    if (error == 0 || error == -EAGAIN)
+        return error;
+    return doom_or_refuse(framing, request, left, inside, error, ret_taken);
 }
 
 /* ---- ends that are not in the bytes ---- */

@@ -9,6 +9,10 @@
  * is kept of an unfinished record is bounded too: a line by its limit, a JSON line by nrd_jsonl_line_max, a binary record
  * by its lengths, which are looked at before any of it is kept.
  *
+ * All handles together keep so much as their budget allows (partial_budget.h). A request that would keep more is refused
+ * with -EAGAIN before anything of it is taken, or taken up to the record that it does not end; sent again it is taken as if
+ * that had not been. What a request ends is never refused so.
+ *
  * A record over the limit (-EMSGSIZE) or malformed (-EINVAL) is refused whole:
  *  - A request that begins in such a record (one kept from before, or starting with the request) fails. What was kept of
  *    the record is dropped, nothing of the request is taken. If the request held the record's end the next request starts
@@ -26,6 +30,7 @@
 #define NRD_FS_FRAMING_H
 
 #include "engine/base/macros.h"
+#include "fs/partial_budget.h"
 
 #include <glib.h>
 #include <stdbool.h>
@@ -63,9 +68,11 @@ typedef struct NrdFramingRequest {
 typedef struct NrdFraming {
     NrdFramingKind kind;
     GByteArray *partial; /* the beginning of a record whose end has not come; within the limits above */
-    uint64_t n_skip;     /* bytes left of a refused record, partial is empty; NRD_TO_NEWLINE: up to that; 0: none */
-    uint64_t n_doomed;   /* ... of one that was found too long, of which the program has not been told yet */
-    const char *why;     /* of the last record refused: one phrase for the log, static */
+    NrdPartialBudget *budget;
+    size_t n_charged;  /* of the budget, for partial */
+    uint64_t n_skip;   /* bytes left of a refused record, partial is empty; NRD_TO_NEWLINE: up to that; 0: none */
+    uint64_t n_doomed; /* ... of one that was found too long, of which the program has not been told yet */
+    const char *why;   /* of the last record refused: one phrase for the log, static */
     /* the head of the request before this one, if it was refused inside a record, else empty; with what and how much of
      * the record was left where that request began */
     GByteArray *refused;
@@ -78,14 +85,16 @@ typedef struct NrdFraming {
 /* One complete record; the bytes are valid during the call. */
 typedef void (*NrdRecordFn)(void *user_data, const NrdFramedRecord *record);
 
-void nrd_framing_init(NrdFraming *framing, NrdFramingKind kind);
+/* The budget is borrowed, and outlives the framing. */
+void nrd_framing_init(NrdFraming *framing, NrdFramingKind kind, NrdPartialBudget *budget);
 void nrd_framing_clear(NrdFraming *framing);
 
 /* Whether the request is the one refused before, sent again. */
 bool nrd_framing_resent(const NrdFraming *framing, const uint8_t *data, size_t size);
 
 /* Takes a request; calls fn for each record completed. *ret_taken: how much of it was taken, all unless a record to be
- * refused stands after complete ones. -EMSGSIZE, -EINVAL: refused, framing->why says why. */
+ * refused stands after complete ones. -EMSGSIZE, -EINVAL, -EAGAIN: refused, framing->why
+ * says why. */
 int nrd_framing_feed(NrdFraming *framing, NrdFramingRequest request, size_t max_record, NrdRecordFn fn, void *user_data,
                      size_t *ret_taken) NRD_MUST_CHECK;
 

@@ -108,6 +108,8 @@ NrdFs *nrd_fs_new(const NrdFsOptions *options)
     g_mutex_init(&fs->lock);
     g_cond_init(&fs->handle_gone);
     fs->nodes = nrd_nodes_new(fs);
+    nrd_partial_budget_init(&fs->partials,
+                            options->partial_bytes > 0 ? options->partial_bytes : NRD_PARTIAL_BYTES_DEFAULT);
     fs->defer = nrd_defer_new();
     return fs;
 }
@@ -133,6 +135,7 @@ void nrd_fs_free(NrdFs *fs)
     nrd_nodes_free(fs->nodes);
     g_hash_table_unref(fs->handles);
     g_hash_table_unref(fs->listings);
+    nrd_partial_budget_clear(&fs->partials);
     g_cond_clear(&fs->handle_gone);
     g_mutex_clear(&fs->lock);
     g_free(fs);

@@ -24,6 +24,7 @@ typedef struct NrdFsOptions {
     gid_t gid;
     uint32_t umask;
     int64_t request_timeout_ms;     /* the kernel aborts the mount when a request takes that long; 0: never */
+    uint64_t partial_bytes;         /* bound of unfinished records in memory, for the process; 0: 256 MiB */
     void (*ready)(void *user_data); /* called when the kernel has begun to talk, on the loop's thread */
     void *user_data;
 } NrdFsOptions;

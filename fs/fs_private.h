@@ -16,6 +16,7 @@
 #define FUSE_USE_VERSION 312
 #include "engine/base/diag.h"
 #include "fs/fs.h"
+#include "fs/partial_budget.h"
 
 #include <fuse_lowlevel.h>
 #include <glib.h>
@@ -213,6 +214,7 @@ struct NrdFs {
     uint32_t max_write; /* set by INIT, before any other request */
     NrdNodes *nodes;
     NrdDefer *defer;
+    NrdPartialBudget partials;    /* of the producing handles */
     struct fuse_session *session; /* set before the first request */
     /* guarded by lock */
     GMutex lock;

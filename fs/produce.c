@@ -77,7 +77,7 @@ static int produce_open(NrdHandle *handle)
     }
     Produce *produce = g_new0(Produce, 1);
     produce->sink = sink;
-    nrd_framing_init(&produce->framing, framing_of(handle));
+    nrd_framing_init(&produce->framing, framing_of(handle), &handle->fs->partials);
     handle->state = produce;
     return 0;
 }
@@ -127,6 +127,18 @@ static size_t synchronous_size(NrdHandle *handle, const char *buf, size_t size, 
     return newline ? (size_t)(newline - buf) + 1 : size;
 }
 
+/* A program that gives way sends the same again and again: told once, not each time. */
+static void log_too_much(NrdHandle *handle)
+{
+    NrdFs *fs = handle->fs;
+    if (nrd_partial_budget_tell(&fs->partials))
+        nrd_diag(NRD_LEVEL_WARNING, nrd_handle_place(handle),
+                 "the unfinished records of all producers take the %" G_GUINT64_FORMAT
+                 " bytes of partial_bytes: writes that do not end their record get EAGAIN until some are finished or "
+                 "closed",
+                 (guint64)fs->partials.limit_bytes);
+}
+
 /* Told once for a record: not when the kernel hid the failure and the program sends it again. */
 static void log_refused(NrdHandle *handle, int error)
 {
@@ -148,7 +160,9 @@ static int feed_locked(NrdHandle *handle, const char *buf, size_t size, WriteWai
     NrdFramingRequest request = { (const uint8_t *)buf, size, may_be_cut(handle, size) };
     bool resent = nrd_framing_resent(&produce->framing, request.data, size);
     int error = nrd_framing_feed(&produce->framing, request, max_record, add_record, &produce->sink, &wait->taken);
-    if (error < 0 && !resent)
+    if (error == -EAGAIN)
+        log_too_much(handle);
+    else if (error < 0 && !resent)
         log_refused(handle, error);
     return error;
 }

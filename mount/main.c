@@ -34,19 +34,25 @@ static const char usage[] =
     "  -o OPTION[,OPTION]   allow_other         other users may use the mount\n"
     "                       ro                  read-only\n"
     "                       nonempty            mount over a folder that is not empty\n"
-    "                       uid=N,gid=N,umask=M owner and mode of what belongs to no topic\n"
-    "                       codec=none|zstd     defaults of new topics\n"
-    "                       retention_ms=N\n"
-    "                       partitions=N\n"
+    "                       uid=N,gid=N,umask=M owner and mode of what belongs to no topic: N up to\n"
+    "                                           4294967295, M octal up to 777\n"
+    "                       codec=none|zstd     defaults of new topics (none)\n"
+    "                       retention_ms=N      the same; N from 1000, or 0: no limit (7 days)\n"
+    "                       partitions=N        the same; N from 1 to 1024 (1)\n"
     "                       idle_close_ms=N     a partition that nobody uses for so long is closed (30 minutes)\n"
     "                       retention_check_ms=N\n"
     "                                           between looks at what has expired (1 minute)\n"
     "                       cold_retention_walk_ms=N\n"
     "                                           the same for closed partitions (5 minutes); 0: never\n"
     "                       cache_bytes=N       memory for records read lately (64 MiB)\n"
-    "                       max_threads=N       threads for requests, made as they are needed (16)\n"
-    "                       log_level=L         error, warning, notice, info or debug\n"
+    "                       partial_bytes=N     memory for records that producers have begun and not ended,\n"
+    "                                           beyond 64 KiB each; then writes get EAGAIN (256 MiB)\n"
+    "                       max_threads=N       threads for requests, made as they are needed, N from 1; more than\n"
+    "                                           1024 count as 1024 (16)\n"
+    "                       log_level=L         error, warning, notice, info or debug (info)\n"
     "                       and those of libfuse and mount(8)\n"
+    "\n"
+    "Milliseconds go from 1 to 31622400000, 366 days; bytes from 1 to 17592186044416, 16 TiB; in plain digits.\n"
     "\n"
     "Unmount with: umount MNT (root) or fusermount3 -u MNT. Read MNT/HELP first.\n";
 
@@ -125,6 +131,7 @@ static int start_session(Daemon *daemon, struct fuse_args *args)
         .uid = daemon->options.owner_uid,
         .gid = daemon->options.owner_gid,
         .umask = daemon->options.owner_umask,
+        .partial_bytes = daemon->options.partial_bytes,
         .request_timeout_ms = nrd_kernel_request_timeout_ms(),
         .ready = on_ready,
     };

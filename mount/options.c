@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define MAX_INTERVAL_MS (INT64_C(366) * 86400 * 1000) /* a year */
-#define MAX_CACHE_BYTES (UINT64_C(1) << 44)
+#define MAX_MEMORY_BYTES (UINT64_C(1) << 44)
 
 enum { KEY_IGNORED, KEY_REFUSED };
 
@@ -44,6 +44,7 @@ static const struct fuse_opt specs[] = {
     OPT("retention_check_ms=%s", retention_check, 0),
     OPT("cold_retention_walk_ms=%s", cold_walk, 0),
     OPT("cache_bytes=%s", cache, 0),
+    OPT("partial_bytes=%s", partial, 0),
     OPT("log_level=%s", log_level, 0),
     FUSE_OPT_KEY("default_permissions", KEY_IGNORED), /* always on */
     FUSE_OPT_KEY("rw", KEY_IGNORED),
@@ -82,14 +83,17 @@ static int on_argument(void *data, const char *arg, int key, struct fuse_args *o
     return -1;
 }
 
-static int read_number(const char *name, const char *text, unsigned base, uint64_t max, uint32_t *ret_value)
+static int read_number(const char *name, const char *text, unsigned base, uint32_t max, uint32_t *ret_value)
 {
     guint64 value;
     if (!text)
         return 0;
     if (!g_ascii_string_to_unsigned(text, base, 0, max, &value, NULL)) {
-        fprintf(stderr, "naradfs: option %s=%s: %s number up to %" G_GUINT64_FORMAT " is expected\n", name, text,
-                base == 8 ? "an octal" : "a", (guint64)max);
+        if (base == 8)
+            fprintf(stderr, "naradfs: option %s=%s: an octal number up to %o is expected\n", name, text, (unsigned)max);
+        else
+            fprintf(stderr, "naradfs: option %s=%s: a decimal number up to %u is expected\n", name, text,
+                    (unsigned)max);
         return -EINVAL;
     }
     *ret_value = (uint32_t)value;
@@ -132,7 +136,9 @@ static int interpret_housekeeping(NrdMountOptions *options)
     if (rc == 0 && options->cold_walk && options->cold_retention_ms == 0)
         options->cold_retention_ms = -1;
     if (rc == 0)
-        rc = read_amount("cache_bytes", options->cache, 1, MAX_CACHE_BYTES, &options->cache_bytes);
+        rc = read_amount("cache_bytes", options->cache, 1, MAX_MEMORY_BYTES, &options->cache_bytes);
+    if (rc == 0)
+        rc = read_amount("partial_bytes", options->partial, 1, MAX_MEMORY_BYTES, &options->partial_bytes);
     return rc;
 }
 
@@ -199,6 +205,7 @@ void nrd_mount_options_clear(NrdMountOptions *options)
     free(options->retention_check);
     free(options->cold_walk);
     free(options->cache);
+    free(options->partial);
     free(options->log_level);
     g_free(options->topic_defaults);
 }

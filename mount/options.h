@@ -30,12 +30,14 @@ typedef struct NrdMountOptions {
     char *retention_check;
     char *cold_walk;
     char *cache;
+    char *partial;
     char *log_level;
     /* what they say; 0: not given */
     int64_t idle_close_ms;
     int64_t retention_check_ms;
     int64_t cold_retention_ms; /* -1: no walks */
     uint64_t cache_bytes;
+    uint64_t partial_bytes;
     uint32_t owner_uid;
     uint32_t owner_gid;
     uint32_t owner_umask;

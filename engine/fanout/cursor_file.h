@@ -51,6 +51,7 @@ typedef enum NrdCursorFound {
     NRD_CURSOR_VALID,
     NRD_CURSOR_OTHERS, /* whole, but of another attachment or incarnation */
     NRD_CURSOR_DAMAGED,
+    NRD_CURSOR_NO_FILE, /* a link, a folder, a pipe or a device stands there (cursor_store.h) */
 } NrdCursorFound;
 
 /* What a file of any length says to this owner; the outputs are set when it is VALID. */

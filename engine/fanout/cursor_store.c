@@ -32,6 +32,12 @@ void nrd_cursor_store_clear(NrdCursorStore *store)
     g_clear_pointer(&store->path, g_free);
 }
 
+/* Whether an error of opening says that the name stands for no regular file, or for nothing. */
+static bool is_no_file(int rc)
+{
+    return rc == -ENOENT || rc == -ELOOP || rc == -EINVAL || rc == -EISDIR || rc == -ENXIO || rc == -ENODEV;
+}
+
 int nrd_cursor_store_load(NrdCursorStore *store, NrdCursorFound *ret_found, uint64_t *ret_offset, bool *ret_missing)
 {
     g_autoptr(GBytes) bytes = NULL;
@@ -41,11 +47,13 @@ int nrd_cursor_store_load(NrdCursorStore *store, NrdCursorFound *ret_found, uint
     store->proven = store->dirty = false;
     int rc = nrd_io_read_file(store->root_fd, store->path, READ_MAX, &bytes);
     bool missing = rc == -ENOENT;
-    if (rc < 0 && rc != -ENOENT && rc != -EFBIG && rc != -EINVAL)
-        return rc; /* the last two: it cannot be ours */
+    bool no_file = !missing && is_no_file(rc);
+    if (rc < 0 && !missing && !no_file && rc != -EFBIG) /* the last: it cannot be ours */
+        return rc;
     const uint8_t *data = bytes ? g_bytes_get_data(bytes, &size) : NULL;
-    *ret_found =
-        data ? nrd_cursor_file_decode(data, size, &store->owner, &store->latest, &store->anchor) : NRD_CURSOR_DAMAGED;
+    *ret_found = no_file ? NRD_CURSOR_NO_FILE
+                 : data  ? nrd_cursor_file_decode(data, size, &store->owner, &store->latest, &store->anchor)
+                         : NRD_CURSOR_DAMAGED;
     *ret_missing = missing;
     if (*ret_found == NRD_CURSOR_VALID)
         *ret_offset = store->latest.offset;
@@ -73,11 +81,18 @@ static int open_file(NrdCursorStore *store)
 {
     if (store->fd >= 0)
         return 0;
-    int fd = nrd_io->open(store->root_fd, store->path, O_RDWR, 0);
+    struct stat st;
+    int fd = nrd_io->open(store->root_fd, store->path, O_RDWR | O_NONBLOCK | O_NOCTTY, 0); /* it may be a pipe */
     if (fd < 0)
         return fd;
-    store->fd = fd;
-    return 0;
+    int rc = nrd_io->fstat(fd, &st);
+    if (rc == 0 && !S_ISREG(st.st_mode))
+        rc = -EINVAL;
+    if (rc < 0)
+        nrd_io_close(&fd);
+    else
+        store->fd = fd;
+    return rc;
 }
 
 static int write_slot(NrdCursorStore *store, unsigned index, const NrdCursorSlot *slot)
@@ -102,7 +117,7 @@ int nrd_cursor_store_write(NrdCursorStore *store, uint64_t offset)
     if (store->latest.sequence == 0)
         return replace(store, offset);
     int rc = open_file(store);
-    if (rc == -ENOENT) { /* somebody took the file away */
+    if (rc < 0 && is_no_file(rc)) { /* somebody took the file away, or put something else in its place */
         store->latest.sequence = 0;
         return replace(store, offset);
     }

@@ -5,7 +5,8 @@
  * never loses the cursor: one slot, the anchor, is known durable, and writes go to the other one until a sync has made
  * that one the anchor. What an earlier process wrote may not be durable, whatever the page cache shows, so the first
  * write writes the recovered slot once more, with the bytes it has, and syncs it. A file without a valid slot is
- * replaced as a whole, durably.
+ * replaced as a whole, durably, and so is what is no regular file: the name is taken from a link, whatever that points to
+ * stays as it is. Only a folder cannot be replaced (-EISDIR).
  *
  * The file is open from a write to nrd_cursor_store_rest. Threads: one at a time. All but new, free and rest block. */
 #ifndef NRD_FANOUT_CURSOR_STORE_H
@@ -28,8 +29,8 @@ void nrd_cursor_store_init(NrdCursorStore *store, int root_fd, const char *paren
                            const char *child, const NrdCursorOwner *owner);
 void nrd_cursor_store_clear(NrdCursorStore *store); /* closes; writes nothing */
 
-/* *ret_found says whether *ret_offset was set; a missing file is DAMAGED with *ret_missing. Errors: what the disk says
- * when there is something that it cannot read. */
+/* *ret_found says whether *ret_offset was set; a missing file is DAMAGED with *ret_missing. What is no regular
+ * file is NO_FILE, and never followed. Errors: what the disk says when there is a file that it cannot read. */
 int nrd_cursor_store_load(NrdCursorStore *store, NrdCursorFound *ret_found, uint64_t *ret_offset,
                           bool *ret_missing) NRD_MUST_CHECK;
 

@@ -252,6 +252,33 @@ static void tell_removal(const char *parent, uint32_t partition, const char *pat
                  "%s could not be removed: %s; it does no harm", path, g_strerror(-rc));
 }
 
+/* How many records of the cursor's partition were neither copied nor lost before. No worker has it any more. */
+static uint64_t left_behind(NrdFanCursor *cursor)
+{
+    uint64_t oldest = 0, hwm = 0;
+    if (!cursor->loaded || !nrd_cursor_same_files(cursor))
+        nrd_cursor_peek(cursor);
+    if (!cursor->loaded)
+        return 0;
+    if (nrd_cursor_ops(cursor)->bounds(cursor->link->parent, cursor->partition, true, &oldest, &hwm) < 0)
+        hwm = cursor->shown.hwm;          /* the last that was seen of a topic that goes away */
+    bool planned = cursor->plan->len > 0; /* of a batch that failed in part the rest */
+    uint64_t from = MAX(planned ? cursor->plan_to : cursor->offset, oldest);
+    return (hwm > from ? hwm - from : 0) + cursor->plan->len;
+}
+
+/* Nobody copies them later: whoever ended the link may not have known that records waited, for the delay above all. */
+static void tell_left_behind(NrdLink *link)
+{
+    uint64_t n = 0;
+    for (guint i = 0; i < link->cursors->len; i++)
+        n += left_behind(link->cursors->pdata[i]);
+    if (n > 0)
+        nrd_diag(NRD_LEVEL_WARNING, (NrdPlace){ link->parent_name, NRD_NO_PARTITION, NRD_NO_OFFSET },
+                 "copying to %s ends; %" G_GUINT64_FORMAT " records that waited to be copied are not copied any more",
+                 link->child_name, (guint64)n);
+}
+
 bool nrd_fanout_stop(NrdFanout *f, const void *parent, const char *child)
 {
     pthread_mutex_lock(&f->lock);
@@ -263,6 +290,8 @@ bool nrd_fanout_stop(NrdFanout *f, const void *parent, const char *child)
     pthread_mutex_unlock(&f->lock);
     if (!link)
         return false;
+    if (!f->options.frozen)
+        tell_left_behind(link);
     for (guint i = 0; i < link->cursors->len; i++) {
         NrdFanCursor *cursor = link->cursors->pdata[i];
         nrd_cursor_rest(cursor);

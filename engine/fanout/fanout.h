@@ -105,7 +105,7 @@ int nrd_fanout_prepare(NrdFanout *fanout, const void *parent, const char *parent
 void nrd_fanout_add(NrdFanout *fanout, const NrdFanoutLink *link);
 
 /* The oldest link of parent with a child of that name ends: waits for the pass under way (it does not begin another
- * part), then removes the cursors. false: there is none. Blocks. */
+ * part), tells how many records are not copied any more, then removes the cursors. false: there is none. Blocks. */
 bool nrd_fanout_stop(NrdFanout *fanout, const void *parent, const char *child);
 
 /* Removes cursors of a link that is not there, of any epoch. Failures are told. Blocks. */

@@ -188,6 +188,8 @@ static const char *distrust(NrdCursorFound found, bool missing, uint64_t offset,
         return offset > hwm ? above_the_end : NULL;
     if (missing)
         return "is not there";
+    if (found == NRD_CURSOR_NO_FILE)
+        return "is no regular file";
     return found == NRD_CURSOR_OTHERS ? "is of another attachment" : "is damaged";
 }
 
@@ -197,6 +199,9 @@ static int load(NrdFanCursor *cursor, uint64_t hwm)
     bool missing = false;
     uint64_t offset = 0;
     int rc = nrd_cursor_store_load(&cursor->store, &found, &offset, &missing);
+    if (rc < 0 && cursor->n_failed == 0)
+        nrd_diag(NRD_LEVEL_WARNING, nrd_cursor_place(cursor), "%s cannot be read: %s", cursor->store.path,
+                 g_strerror(-rc));
     if (rc < 0)
         return rc;
     const char *why = distrust(found, missing, offset, hwm);

@@ -138,7 +138,8 @@ static void succeed_and_lock(NrdDispatcher *d, NrdIngressBatch *batch, bool comm
     if (committed && !batch->damaged)
         tell_sinks(batch);
     if (!committed)
-        nrd_diag(NRD_LEVEL_NOTICE, nrd_ingress_batch_place(batch), "records of the deleted incarnation %s discarded",
+        nrd_diag(NRD_LEVEL_NOTICE, nrd_ingress_batch_place(batch),
+                 "%" G_GUINT64_FORMAT " records of the deleted incarnation %s discarded", (guint64)n_records_of(batch),
                  lane->id);
     if (lane->n_failed > 0 && committed)
         nrd_diag(NRD_LEVEL_NOTICE, nrd_ingress_batch_place(batch), "records in the ingress WAL are committed again");

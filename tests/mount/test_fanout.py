@@ -122,6 +122,29 @@ def test_attach_and_detach(m):
     assert sorted(os.listdir(children(m))) == ["b", "c"]
 
 
+@pytest.mark.parametrize("end", ["detach", "delete parent", "delete child"])
+def test_what_waits_when_a_link_ends_is_told(m, end):
+    m.make("p", partitions=2)
+    m.make("c", fanout_delay_ms=600000)
+    attach(m)
+    produce(m.part("p", 0), *range(30))
+    produce(m.part("p", 1), *range(12))
+    wait_for(lambda: lag(m) == 42, "42 records to wait")
+    m.restart()  # the cursors come from their files
+    wait_for(lambda: lag(m) == 42, "42 records to wait")
+    detach(m) if end == "detach" else delete(m.topic("p" if end == "delete parent" else "c"))
+    assert m.stderr().count("copying to c ends; 42 records that waited to be copied are not copied any more") == 1
+
+
+def test_a_link_that_has_copied_all_ends_quietly(pair):
+    m = pair
+    produce(m.part("p"), *range(5))
+    arrive(m, 5)
+    wait_for(lambda: lag(m) == 0, "the cursor")
+    detach(m)
+    assert "any more" not in m.stderr()
+
+
 def test_errors_of_attaching(m):
     for name in ("p", "q", "c", "d"):
         m.make(name)
@@ -818,6 +841,36 @@ def test_a_damaged_parent_leaves_its_children_alone(m):
     m.start()
     assert os.listdir(children(m)) == ["c"]
     detach(m)
+
+
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_no_file_in_the_place_of_a_cursor(pair, kind):
+    """The link is replaced, what it points to is not touched; a folder is named, and copying goes on all the same."""
+    m = pair
+    produce(m.part("p"), "one")
+    arrive(m, 1)
+    wait_for(lambda: cursor_files(m), "the cursor's file")
+    m.stop()
+    path = m.data_part("p") + "/fanout-c.offset"
+    os.unlink(path)
+    with open(m.base + "/mine", "wb") as file:
+        file.write(b"mine")
+    os.symlink(m.base + "/mine", path) if kind == "link" else os.mkdir(path)
+    m.start()
+    produce(m.part("p"), "two")
+    settled(m, ["one", "one", "two"])
+    name = "topics/p/p00000/fanout-c.offset"
+    assert name + " is no regular file" in m.stderr()
+    assert os.path.islink(path) is False and os.path.isfile(path) == (kind == "link")
+    assert (name + " cannot be written" in m.stderr()) == (kind == "folder")
+    assert open(m.base + "/mine", "rb").read() == b"mine"
+    m.restart()
+    if kind == "link":
+        settled(m, ["one", "one", "two"])
+    else:
+        os.rmdir(path)
+        produce(m.part("p"), "three")
+        wait_for(lambda: os.path.isfile(path), "the cursor's file")
 
 
 def test_a_damaged_child_stays_one(m):

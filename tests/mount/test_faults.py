@@ -169,6 +169,19 @@ def test_topics_on_a_full_disk(small_disk, on_small_disk):
     assert log(m.part("t")) == b"x\n"
 
 
+def test_a_topic_that_cannot_be_made(m):
+    """It is taken back, and the log says just that."""
+    need_strace()
+    m.make("t")
+    inject = Inject(m, m.data + "/topics", "mkdirat", "error=ENOSPC")
+    assert fails(os.mkdir, m.topic("new")) == errno.ENOSPC
+    assert inject.fired() > 0
+    inject.stop()
+    assert os.listdir(m.mnt + "/topics") == ["t"]
+    assert "the topic cannot be made: " in m.stderr() and "out of service" not in m.stderr(), m.stderr()
+    os.mkdir(m.topic("new"))
+
+
 def test_read_only_disk(small_disk, on_small_disk):
     m = on_small_disk
     produce(m.make("t"), "x", "y")

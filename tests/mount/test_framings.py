@@ -357,6 +357,27 @@ def test_named_files(m):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_modes_of_a_topic_and_of_its_partitions_are_independent(mounts):
+    """And the recipe of docs/delivery.md that changes all; drain needs write permission on ack."""
+    m = mounts(options="allow_other")
+    part = m.make("np", partitions=2)
+    os.chmod(m.topic("np"), 0o755)
+    produce(part, "x")
+    os.chmod(m.topic("np") + "/consume", 0o600)
+    assert as_nobody(m.mnt, "exec 3< topics/np/consume")[0] != 0
+    assert as_nobody(m.mnt, "exec 3< topics/np/p00000/consume")[0] == 0
+    assert as_nobody(m.mnt, "cat topics/np/p00000/drain")[0] != 0
+    assert os.stat(part + "/drain").st_mode & 0o777 == 0o444
+    os.chmod(part + "/ack", 0o666)
+    assert as_nobody(m.mnt, "cat topics/np/p00000/drain") == (0, "x\n")
+    assert os.stat(part + "/drain").st_mode & 0o777 == 0o444
+    configure(m.topic("np"), partitions=3)
+    shell(f"chmod 600 {m.topic('np')}/consume {m.topic('np')}/p*/consume")
+    for path in ("topics/np/consume", "topics/np/p00000/consume", "topics/np/p00002/consume", "topics/np/p00001/drain"):
+        assert as_nobody(m.mnt, f"exec 3< {path}")[0] != 0, path
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_permissions_of_produce_and_consume_bind_their_siblings(mounts):
     m = mounts(options="allow_other")
     part = m.make("t", consume_wait_ms=0)
@@ -969,3 +990,50 @@ def test_lines_and_framings_meet(m):
     assert payload_of(take(part)[2]) == b"two\nlines"
     write_file(part + "/ctl", b"seek start\n")
     assert drain(part) == b'line\n{"a": 1}\ntwo\nlines\n'
+
+
+# -- what is not finished
+
+
+@pytest.mark.parametrize("name", ["produce", "produce.jsonl", "produce.bin"])
+def test_unfinished_records_have_a_bound_together(mounts, name):
+    """However many handles begin a record: beyond partial_bytes a write gets EAGAIN, and nothing of it is taken."""
+    size = MIB - 16384
+    begin = {"produce": b"", "produce.jsonl": b'{"payload":"', "produce.bin": struct.pack(">II", 0, size)}[name]
+    end = {"produce": b"\n", "produce.jsonl": b'"}\n', "produce.bin": b""}[name]
+    payload = b"x" * size
+    m = mounts(options=f"partial_bytes={4 * MIB}")
+    part = m.make("t")
+    half = MIB // 2
+    fds, refused = [], []
+    for _ in range(20):
+        fd = open_write(part, name)
+        fds.append(fd)
+        try:
+            assert os.write(fd, begin + payload[:half]) == len(begin) + half
+        except OSError as error:
+            assert error.errno == errno.EAGAIN
+            refused.append(fd)
+    assert len(refused) == 20 - 4 * MIB // (half + len(begin) - 65536)
+    assert m.stderr().count("unfinished records") == 1, m.stderr()
+    assert fails(os.write, refused[0], begin + payload[:half]) == errno.EAGAIN
+    os.write(refused[0], begin + payload + end)  # what one request holds needs nothing
+    kept = [fd for fd in fds if fd not in refused]
+    os.write(kept[0], payload[half:] + end)  # ... and what ends one neither
+    os.write(refused[1], begin + payload[:half])
+    assert fails(os.write, refused[2], begin + payload[:half]) == errno.EAGAIN
+    os.close(kept[1])  # dropped, or a line that ends; the kernel tells the daemon a little later
+
+    def taken():
+        try:
+            return os.write(refused[2], begin + payload[:half])
+        except BlockingIOError:
+            return 0
+
+    assert wait_for(taken, "what the closed file kept") == len(begin) + half
+    write_all(refused[2], payload[half:] + end)
+    for fd in fds:
+        if fd != kept[1]:
+            os.close(fd)
+    whole = [found for found in records(part) if found == payload]
+    assert len(whole) == 3, (len(whole), [len(found) for found in records(part)])

@@ -294,6 +294,8 @@ def test_the_manual_names_every_option(mandoc):
     text = rendered("naradfs.8")
     names = {letter or word for letter, word in options} - {"and"}
     assert {"f", "s", "allow_other", "ro", "codec", "max_threads", "log_level", "cache_bytes"} <= names, names
+    for bound in ("31622400000", "17592186044416", "4294967295", "1024", "1000"):
+        assert bound in usage and bound in text, bound
     for name in sorted(names):
         assert re.search(rf"(^|[\s,]){'-' if len(name) == 1 else ''}{name}\b", text, re.M), name
 

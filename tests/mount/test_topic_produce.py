@@ -375,3 +375,18 @@ def test_keys_keep_their_order_around_failing_partitions(m):
     parts = part_records(m, "o", 3)
     assert sum(map(len, parts)) == 600
     assert [out_of_order(part) for part in parts] == [[], [], []]
+
+
+def test_deleted_with_records_on_their_way(m):
+    """No alarm: what was acknowledged and is not in its partition yet goes with the topic."""
+    for _ in range(30):
+        topic = m.topic("gone")
+        m.make("gone", partitions=4)
+        fd = os.open(topic + "/produce", os.O_WRONLY)
+        write_all(fd, b"".join(b"%d\n" % n for n in range(2000)))
+        os.fsync(fd)
+        write_file(topic + "/ctl", f"delete {xattr(topic, 'incarnation')}\n".encode())
+        assert fails(os.fsync, fd) == errno.EIDRM
+        os.close(fd)
+    time.sleep(0.5)
+    assert "out of service" not in m.stderr(), m.stderr()

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const NrdCursorOwner owner = { 0x1122334455667788, 0xfedcba9876543210 };
 
@@ -280,6 +282,54 @@ static void test_garbage(Fixture *f, gconstpointer data)
     assert_loads(f, NRD_CURSOR_VALID, false, 5);
 }
 
+/* Something that is no file stands in the file's place: 0 and 1 links, 2 a pipe, 3 a folder. */
+static void put_in_place(Fixture *f, int what)
+{
+    g_autofree char *path = g_build_filename(f->path, f->store.path, NULL);
+    g_autofree char *other = g_build_filename(f->path, "topics", "other", NULL);
+    (void)unlink(path);
+    if (what == 0)
+        g_assert_cmpint(symlink("nowhere", path), ==, 0);
+    else if (what == 1)
+        g_assert_cmpint(symlink(other, path), ==, 0);
+    else
+        g_assert_cmpint(what == 2 ? mkfifo(path, 0600) : mkdir(path, 0700), ==, 0);
+}
+
+static void assert_other_is_whole(Fixture *f)
+{
+    g_autoptr(GBytes) bytes = NULL;
+    g_assert_cmpint(nrd_io_read_file(f->root_fd, "topics/other", 100, &bytes), ==, 0);
+    g_assert_cmpmem(g_bytes_get_data(bytes, NULL), g_bytes_get_size(bytes), "mine", 4);
+}
+
+static void test_no_file(Fixture *f, gconstpointer data)
+{
+    (void)data;
+    g_assert_cmpint(nrd_io_replace_file(f->root_fd, "topics/other", "mine", 4), ==, 0);
+    for (int what = 0; what < 3; what++) {
+        put_in_place(f, what); /* before a start */
+        restart(f, &owner);
+        assert_loads(f, NRD_CURSOR_NO_FILE, false, 0);
+        g_assert_cmpint(nrd_cursor_store_write(&f->store, 7), ==, 0);
+        restart(f, &owner);
+        assert_loads(f, NRD_CURSOR_VALID, false, 7);
+        put_in_place(f, what); /* under us */
+        g_assert_cmpint(nrd_cursor_store_write(&f->store, 8), ==, 0);
+        g_assert_cmpint(nrd_cursor_store_sync(&f->store), ==, 0);
+        restart(f, &owner);
+        assert_loads(f, NRD_CURSOR_VALID, false, 8);
+        assert_other_is_whole(f);
+    }
+    put_in_place(f, 3);
+    restart(f, &owner);
+    assert_loads(f, NRD_CURSOR_NO_FILE, false, 0);
+    g_assert_cmpint(nrd_cursor_store_write(&f->store, 9), ==, -EISDIR);
+    g_assert_cmpint(nrd_io->unlink(f->root_fd, f->store.path, true), ==, 0);
+    g_assert_cmpint(nrd_cursor_store_write(&f->store, 9), ==, 0);
+    assert_loads(f, NRD_CURSOR_VALID, false, 9);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -293,5 +343,6 @@ int main(int argc, char **argv)
     g_test_add("/fanout/cursor/prove", Fixture, NULL, set_up, test_prove, tear_down);
     g_test_add("/fanout/cursor/full-disk", Fixture, NULL, set_up, test_full_disk, tear_down);
     g_test_add("/fanout/cursor/garbage", Fixture, NULL, set_up, test_garbage, tear_down);
+    g_test_add("/fanout/cursor/no-file", Fixture, NULL, set_up, test_no_file, tear_down);
     return g_test_run();
 }

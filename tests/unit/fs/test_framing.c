@@ -8,27 +8,33 @@
 #include <string.h>
 
 #define MAX_RECORD 8
+#define BUDGET 1000 /* beyond the shares */
+#define FULL (NRD_PARTIAL_SHARE_BYTES + BUDGET)
 
 typedef struct Fixture {
+    NrdPartialBudget budget;
     NrdFraming framing;
     GString *records; /* each in brackets */
 } Fixture;
 
 static void set_up(Fixture *f, gconstpointer unused)
 {
-    nrd_framing_init(&f->framing, NRD_FRAMING_LINES);
+    nrd_partial_budget_init(&f->budget, NRD_PARTIAL_BYTES_DEFAULT);
+    nrd_framing_init(&f->framing, NRD_FRAMING_LINES, &f->budget);
     f->records = g_string_new(NULL);
 }
 
 static void set_kind(Fixture *f, NrdFramingKind kind)
 {
     nrd_framing_clear(&f->framing);
-    nrd_framing_init(&f->framing, kind);
+    nrd_framing_init(&f->framing, kind, &f->budget);
 }
 
 static void tear_down(Fixture *f, gconstpointer unused)
 {
     nrd_framing_clear(&f->framing);
+    g_assert_cmpuint(f->budget.used_bytes, ==, 0);
+    nrd_partial_budget_clear(&f->budget);
     g_string_free(f->records, TRUE);
 }
 
@@ -517,6 +523,104 @@ static void test_jsonl_ends(Fixture *f, gconstpointer unused)
     assert_records(f, "[4]");
 }
 
+/* ---- what all framings keep ---- */
+
+/* The beginning of an object, of so many bytes: all that is missing is its brace. */
+static gssize feed_beginning(Fixture *f, size_t size)
+{
+    GString *text = g_string_new("{\"payload\":1");
+    while (text->len < size)
+        g_string_append_c(text, ' ');
+    gssize taken = feed_bytes(f, text->str, text->len);
+    g_string_free(text, TRUE);
+    return taken;
+}
+
+/* Another handle begins an object and takes all that is left. */
+static void fill(NrdFraming *other, Fixture *f)
+{
+    Fixture g = { .records = f->records };
+    f->budget.limit_bytes = BUDGET;
+    nrd_framing_init(&g.framing, NRD_FRAMING_JSONL, &f->budget);
+    g_assert_cmpint(feed_beginning(&g, FULL), ==, FULL);
+    g_assert_cmpuint(f->budget.used_bytes, ==, BUDGET);
+    *other = g.framing;
+}
+
+static void test_budget_share(Fixture *f, gconstpointer unused)
+{
+    NrdFraming other;
+    fill(&other, f);
+    set_kind(f, NRD_FRAMING_JSONL);
+    g_assert_cmpint(feed_beginning(f, NRD_PARTIAL_SHARE_BYTES), ==, NRD_PARTIAL_SHARE_BYTES);
+    for (int i = 0; i < 2; i++) { /* nothing changes: it is no record that is to be refused */
+        g_assert_cmpint(feed(f, " "), ==, -EAGAIN);
+        g_assert_cmpuint(f->framing.partial->len, ==, NRD_PARTIAL_SHARE_BYTES);
+    }
+    g_assert_cmpint(feed(f, " }\n{\"pay"), ==, 8); /* what ends it needs no room */
+    assert_records(f, "[1]");
+    g_assert_cmpint(feed(f, "load\":2}\n"), ==, 9);
+    assert_records(f, "[2]");
+    nrd_framing_clear(&other);
+}
+
+static void test_budget_short(Fixture *f, gconstpointer unused)
+{
+    NrdFraming other;
+    fill(&other, f);
+    set_kind(f, NRD_FRAMING_JSONL);
+    GString *text = g_string_new("{\"payload\":2}\n");
+    g_string_set_size(text, 14 + NRD_PARTIAL_SHARE_BYTES + 1);
+    memset(text->str + 14, ' ', NRD_PARTIAL_SHARE_BYTES + 1);
+    g_assert_cmpint(feed_request(f, text->str, text->len, true), ==, 14);
+    assert_records(f, "[2]");
+    g_assert_cmpint(feed_request(f, text->str + 14, text->len - 14, true), ==, -EAGAIN);
+    nrd_framing_clear(&other); /* room again: the same bytes are taken as if nothing had been */
+    g_assert_cmpint(feed_request(f, text->str + 14, text->len - 14, true), ==, NRD_PARTIAL_SHARE_BYTES + 1);
+    g_assert_cmpint(feed(f, "{\"payload\":3}\n"), ==, 14);
+    assert_records(f, "[3]");
+    g_string_free(text, TRUE);
+}
+
+/* Whatever becomes of a record, its bytes come back. */
+static void test_budget_given_back(Fixture *f, gconstpointer unused)
+{
+    static const char *const ends[] = { "}\n", "x\n" };
+    f->budget.limit_bytes = BUDGET;
+    set_kind(f, NRD_FRAMING_JSONL);
+    for (size_t i = 0; i < G_N_ELEMENTS(ends); i++) {
+        g_assert_cmpint(feed_beginning(f, FULL), ==, FULL);
+        g_assert_cmpint(feed(f, " "), ==, -EAGAIN);
+        g_assert_cmpint(feed(f, ends[i]), ==, i == 0 ? 2 : -EINVAL);
+        g_assert_cmpuint(f->budget.used_bytes, ==, 0);
+    }
+    g_assert_cmpint(feed_beginning(f, FULL), ==, FULL);
+    g_assert_cmpint(end_when(f, NRD_FRAMING_CLOSE), ==, -EINVAL);
+    g_assert_cmpuint(f->budget.used_bytes, ==, 0);
+    assert_records(f, "[1]");
+    set_kind(f, NRD_FRAMING_BIN);
+    g_assert_cmpint(feed_bin(f, NRD_KEY_MAX, 1, ""), ==, 8);
+    g_string_set_size(f->records, NRD_KEY_MAX);
+    g_assert_cmpint(feed_bytes(f, f->records->str, NRD_KEY_MAX), ==, NRD_KEY_MAX);
+    g_assert_cmpuint(f->budget.used_bytes, ==, 8);
+    g_string_truncate(f->records, 0);
+}
+
+static void test_budget_told(Fixture *f, gconstpointer unused)
+{
+    size_t charged = 0, more = 0;
+    f->budget.limit_bytes = BUDGET;
+    g_assert_cmpint(nrd_partial_budget_take(&f->budget, FULL, &charged), ==, 0);
+    g_assert_cmpint(nrd_partial_budget_take(&f->budget, NRD_PARTIAL_SHARE_BYTES, &more), ==, 0);
+    g_assert_cmpint(nrd_partial_budget_take(&f->budget, NRD_PARTIAL_SHARE_BYTES + 1, &more), ==, -EAGAIN);
+    g_assert_true(nrd_partial_budget_tell(&f->budget));
+    g_assert_false(nrd_partial_budget_tell(&f->budget));
+    nrd_partial_budget_give_back(&f->budget, &more); /* nothing */
+    g_assert_false(nrd_partial_budget_tell(&f->budget));
+    nrd_partial_budget_give_back(&f->budget, &charged);
+    g_assert_true(nrd_partial_budget_tell(&f->budget));
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -549,6 +653,10 @@ int main(int argc, char **argv)
         { "/framing/jsonl/refused", test_jsonl_refused },
         { "/framing/jsonl/too-long", test_jsonl_too_long },
         { "/framing/jsonl/ends", test_jsonl_ends },
+        { "/framing/budget/share", test_budget_share },
+        { "/framing/budget/short", test_budget_short },
+        { "/framing/budget/given-back", test_budget_given_back },
+        { "/framing/budget/told", test_budget_told },
     };
     g_test_init(&argc, &argv, NULL);
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++)

@@ -75,6 +75,10 @@ static void test_housekeeping(void)
     g_assert_cmpint(options.retention_check_ms, ==, 60000);
     g_assert_cmpint(options.cold_retention_ms, ==, 7);
     g_assert_cmpuint(options.cache_bytes, ==, 1);
+    g_assert_cmpuint(options.partial_bytes, ==, 0);
+    nrd_mount_options_clear(&options);
+    g_assert_cmpint(parse("data mnt -o partial_bytes=17592186044416", &options, NULL), ==, 0);
+    g_assert_cmpuint(options.partial_bytes, ==, UINT64_C(1) << 44);
     nrd_mount_options_clear(&options);
     g_assert_cmpint(parse("data mnt -o cold_retention_walk_ms=0", &options, NULL), ==, 0);
     g_assert_cmpint(options.cold_retention_ms, ==, -1);
@@ -106,6 +110,8 @@ static void test_refused(void)
         "data mnt -o cold_retention_walk_ms=-1",
         "data mnt -o cache_bytes=0",
         "data mnt -o cache_bytes=64M",
+        "data mnt -o partial_bytes=0",
+        "data mnt -o partial_bytes=17592186044417",
         "data mnt -o cache_bytes=18446744073709551616",
     };
     for (size_t i = 0; i < G_N_ELEMENTS(lines); i++)
