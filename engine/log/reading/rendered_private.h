@@ -59,6 +59,9 @@ void nrd_rendered_end_span(NrdRendered *rendered);
 int nrd_rendered_find(NrdRendered *rendered, uint64_t pos, NrdRenderedFound *ret_found) NRD_MUST_CHECK;
 void nrd_rendered_found_done(NrdRenderedFound *found);
 
+/* What was learnt of the parts' lengths was wrong: they are asked for again. */
+void nrd_rendered_forget_lengths(NrdRendered *rendered);
+
 /* The text has been read up to pos: gives up detached segments that lie well before. */
 void nrd_rendered_passed(NrdRendered *rendered, uint64_t pos);
 

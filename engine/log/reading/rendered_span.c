@@ -64,6 +64,20 @@ void nrd_rendered_end_span(NrdRendered *rendered)
     g_array_unref(rendered->parts);
 }
 
+/* lock is held. */
+static void forget_lengths_locked(NrdRendered *rendered)
+{
+    for (guint i = 0; i < rendered->parts->len; i++)
+        part_at(rendered, i)->known = false;
+}
+
+void nrd_rendered_forget_lengths(NrdRendered *rendered)
+{
+    g_mutex_lock(&rendered->lock);
+    forget_lengths_locked(rendered);
+    g_mutex_unlock(&rendered->lock);
+}
+
 /* Text has moved (damage was found, or has gone): the lengths are asked for again, from the first one that is still there
  * on. lock is held. */
 static void forget_if_moved_locked(NrdRendered *rendered)
@@ -72,8 +86,7 @@ static void forget_if_moved_locked(NrdRendered *rendered)
 
     if (rendered->version == version)
         return;
-    for (guint i = 0; i < rendered->parts->len; i++)
-        part_at(rendered, i)->known = false;
+    forget_lengths_locked(rendered);
     rendered->version = version;
 }
 
