@@ -757,7 +757,8 @@ static void test_file_points(void)
 }
 
 /* Leaves a log whose first segment has a side file with this number at this place, and a right CRC. */
-static void fill_lying(Fixture *f, Model *m, size_t (*place)(const uint8_t *bytes), uint64_t (*lie)(const uint8_t *bytes))
+static void fill_lying(Fixture *f, Model *m, size_t (*place)(const uint8_t *bytes),
+                       uint64_t (*lie)(const uint8_t *bytes))
 {
     fill(f, m, 400 * 1000, 2000);
     expect_fresh(f);
