@@ -13,6 +13,7 @@ typedef struct NrdRenderedPart {
     NrdSegment *segment; /* a reference */
     uint64_t start;      /* where it begins in the text; right when those before are known */
     uint64_t bytes;      /* of it, when it was asked last */
+    bool asked;          /* the last one too: what is not measured of it is only what came since */
     bool known;          /* to its end: of all but the log's last segment, which grows */
 } NrdRenderedPart;
 

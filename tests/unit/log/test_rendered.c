@@ -829,6 +829,30 @@ static void test_lying_length(void)
     fixture_tear_down(&f);
 }
 
+/* One segment, the active one: to measure it for the first time is to read all of it, what comes later is not. */
+static void test_waits_for_the_first_look(void)
+{
+    Fixture f;
+    Model m;
+    fixture_set_up(&f);
+    model_init(&m);
+    fixture_open(&f);
+    NrdRendered *rendered = open_rendered(&f, &rendering);
+    g_assert_false(nrd_rendered_waits(rendered, 0)); /* nothing there */
+    nrd_rendered_close(rendered);
+    for (int i = 0; i < 50; i++)
+        model_commit(&f, &m, 10, 100);
+    rendered = open_rendered(&f, &rendering);
+    g_assert_true(nrd_rendered_waits(rendered, 0));
+    uint64_t size = size_of(rendered);
+    g_assert_false(nrd_rendered_waits(rendered, 0));
+    model_commit(&f, &m, 10, 100);
+    g_assert_false(nrd_rendered_waits(rendered, size));
+    nrd_rendered_close(rendered);
+    model_clear(&m);
+    fixture_tear_down(&f);
+}
+
 static void test_orphans(void)
 {
     Fixture f;
@@ -867,6 +891,7 @@ int main(int argc, char **argv)
     g_test_add_func("/log/rendered/file-points", test_file_points);
     g_test_add_func("/log/rendered/lying-file", test_lying_file);
     g_test_add_func("/log/rendered/lying-length", test_lying_length);
+    g_test_add_func("/log/rendered/waits", test_waits_for_the_first_look);
     g_test_add_func("/log/rendered/every-position", test_every_position);
     g_test_add_func("/log/rendered/points", test_points);
     g_test_add_func("/log/rendered/grows", test_grows);
