@@ -144,6 +144,14 @@ def test_check_knows_the_side_files_of_log_jsonl(m):
     assert "side file" in findings[0]["message"]
 
 
+def test_check_prints_nothing_that_a_terminal_obeys(data):
+    for name in ("a\x1b[31m", "b\u009b31m", "c\u00e9"):
+        with open(f"{data}/{name}", "w", encoding="utf-8"):
+            pass
+    text = ctl("check", data).decode()
+    assert "a?[31m: " in text and "b?31m: " in text and "c\u00e9: " in text
+
+
 def test_check_refuses_while_a_daemon_serves_the_directory(m):
     produce(m.make("t"), "a")
     assert f"pid {m.process.pid}" in refused("check", m.data, code=8)
