@@ -12,13 +12,29 @@ static bool is_numbered(const char *name, const char *suffix)
     return strspn(name, "0123456789") == 20 && strcmp(name + 20, suffix) == 0;
 }
 
-static void tell_lone_index(NrdCheck *check, const char *dir, const char *name)
+/* A file that a segment has beside it, which can be made again. */
+static bool is_side_file(const char *name)
 {
-    g_autofree char *path = g_strconcat(dir, "/", name, NULL);
-    nrd_check_note(check, path, "stray", "a side index without its segment; nothing reads it");
+    return is_numbered(name, ".index") || is_numbered(name, ".rendered");
 }
 
-/* Side indexes without a segment, and files of no kind that this layout has. */
+static bool has_segment(const GArray *files, const char *name)
+{
+    uint64_t base = g_ascii_strtoull(name, NULL, 10);
+    for (guint i = 0; i < files->len; i++) {
+        if (g_array_index(files, NrdSegmentFile, i).base == base)
+            return true;
+    }
+    return false;
+}
+
+static void tell_lone(NrdCheck *check, const char *dir, const char *name)
+{
+    g_autofree char *path = g_strconcat(dir, "/", name, NULL);
+    nrd_check_note(check, path, "stray", "a side file without its segment; nothing reads it");
+}
+
+/* Side files without a segment, and files of no kind that this layout has. */
 static void check_names(NrdCheck *check, const char *dir, const GArray *files)
 {
     static const char *const known[] = { "hwm", "consumer.offset", "consumer.ahead", NULL };
@@ -28,12 +44,10 @@ static void check_names(NrdCheck *check, const char *dir, const GArray *files)
         nrd_check_unreadable(check, dir, rc);
     for (guint i = 0; rc == 0 && i < names->len; i++) {
         const char *name = names->pdata[i];
-        bool found = is_numbered(name, ".log") || g_strv_contains(known, name) || nrd_check_is_cursor(name);
-        for (guint k = 0; !found && k < files->len && is_numbered(name, ".index"); k++)
-            found = g_ascii_strtoull(name, NULL, 10) == g_array_index(files, NrdSegmentFile, k).base;
-        if (!found && is_numbered(name, ".index"))
-            tell_lone_index(check, dir, name);
-        else if (!found)
+        if (is_side_file(name) && !has_segment(files, name))
+            tell_lone(check, dir, name);
+        else if (!is_side_file(name) && !is_numbered(name, ".log") && !g_strv_contains(known, name) &&
+                 !nrd_check_is_cursor(name))
             nrd_check_stray(check, dir, name);
     }
 }

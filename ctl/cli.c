@@ -126,6 +126,9 @@ void nrd_cli_print_escaped(const uint8_t *bytes, size_t size)
 
 void nrd_cli_print_plain(const char *text)
 {
-    for (const char *p = text; *p; p++)
-        putchar((unsigned char)*p < ' ' || *p == 0x7f ? '?' : *p);
+    for (const uint8_t *p = (const uint8_t *)text; *p; p++) {
+        bool c1 = p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0; /* U+0080 to U+009f: a terminal may obey them */
+        putchar(*p < ' ' || *p == 0x7f || c1 ? '?' : *p);
+        p += c1;
+    }
 }

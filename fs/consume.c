@@ -51,29 +51,37 @@ static GString *jsonl_text(const NrdDelivery *delivery)
     return text;
 }
 
+static void reply_held(NrdHandle *handle, fuse_req_t req, const char *bytes, size_t size, NrdHold lease)
+{
+    nrd_handle_ref(handle); /* after the reply it may be closed */
+    if (fuse_reply_buf(req, bytes, size) < 0)
+        nrd_stream_give_back(handle, lease);
+    nrd_handle_unref(handle);
+}
+
+/* The reply is of a copy: from the moment it is the stream's, the text belongs to whichever read comes for the rest. */
+static void hand_over_begin(NrdHandle *handle, fuse_req_t req, size_t size, NrdHold lease, GString *text)
+{
+    g_autofree char *piece = g_memdup2(text->str, size);
+    nrd_stream_hold_rest(nrd_handle_stream(handle), lease, text, size);
+    reply_held(handle, req, piece, size, lease);
+}
+
 /* Held before the reply: the reader may act on it at once. */
 void nrd_consume_hand_over(NrdHandle *handle, fuse_req_t req, size_t size, const NrdDelivery *delivery, GString *text,
                            bool receipts)
 {
-    NrdStream *stream = nrd_handle_stream(handle);
     NrdHold lease = { .partition = delivery->partition, .offset = delivery->offset, .nonce = delivery->nonce };
-    size_t n = MIN(size, text->len);
-    char *piece = text->str;
     if (!receipts)
         nrd_stream_forget_lapsed(handle);
-    if (n < text->len) {
-        piece = g_memdup2(text->str, n);
-        nrd_stream_hold_rest(stream, lease, text, n);
-    } else if (!receipts) {
-        nrd_stream_hold(stream, lease);
+    if (size < text->len) {
+        hand_over_begin(handle, req, size, lease, text);
+        return;
     }
-    bool whole = n == text->len && piece == text->str;
-    if (fuse_reply_buf(req, piece, n) < 0)
-        nrd_stream_give_back(handle, lease);
-    if (whole)
-        g_string_free(text, TRUE);
-    else
-        g_free(piece);
+    if (!receipts)
+        nrd_stream_hold(nrd_handle_stream(handle), lease);
+    reply_held(handle, req, text->str, text->len, lease);
+    g_string_free(text, TRUE);
 }
 
 static void deliver_line(NrdHandle *handle, fuse_req_t req, size_t size, int error, const NrdDelivery *delivery)

@@ -8,6 +8,7 @@ import re
 import select
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -40,6 +41,31 @@ def test_small_buffers_get_the_rest_later(m):
     produce(part, "abcdefg", "h")
     with Consumer(part) as consumer:
         assert [consumer.read(3) for _ in range(4)] == [b"abc", b"def", b"g\n", b"h\n"]
+
+
+@pytest.mark.parametrize("name", ["consume", "consume.bin"])
+def test_readers_of_one_descriptor_share_a_record(m, name):
+    """Whoever comes for the rest of a record may end it before the reader of its beginning has its reply."""
+    part = m.make("t")
+    produce(part, *range(100, 1100))
+    pieces = []
+    with Consumer(part, name, os.O_RDONLY | os.O_NONBLOCK) as consumer:
+
+        def read():
+            while True:
+                try:
+                    pieces.append(consumer.read(3 if name == "consume" else 36))
+                except BlockingIOError:
+                    return
+
+        readers = [threading.Thread(target=read) for _ in range(4)]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+        total = sum(len(str(n)) + (1 if name == "consume" else 36) for n in range(100, 1100))
+        assert sum(map(len, pieces)) == total
+        assert number(part, "in_flight") == 1000
 
 
 def test_fsync_settles_what_was_fully_delivered(m):

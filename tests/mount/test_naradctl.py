@@ -126,6 +126,32 @@ def test_check_finds_nothing_in_a_directory_that_was_closed_cleanly(filled):
     assert ctl("check", filled[0]).count(b"\n") == 1
 
 
+def test_check_knows_the_side_files_of_log_jsonl(m):
+    """Measured ones of sealed segments and of the active one; and one whose segment is gone."""
+    fill(m)
+    part = m.part("t")
+    assert os.stat(part + "/log.jsonl").st_size == len(read_file(part + "/log.jsonl"))
+    m.stop()
+    folder = f"{m.data}/topics/t/p00000"
+    assert sum(name.endswith(".rendered") for name in os.listdir(folder)) == 3
+    findings, _ = check(m.data)
+    assert findings == []
+    with open(f"{folder}/{7:020d}.rendered", "w", encoding="utf-8") as file:
+        file.write("x")
+    findings, _ = check(m.data)
+    assert [(f["severity"], f["kind"], f["path"]) for f in findings] == [
+        ("note", "stray", f"topics/t/p00000/{7:020d}.rendered")]
+    assert "side file" in findings[0]["message"]
+
+
+def test_check_prints_nothing_that_a_terminal_obeys(data):
+    for name in ("a\x1b[31m", "b\u009b31m", "c\u00e9"):
+        with open(f"{data}/{name}", "w", encoding="utf-8"):
+            pass
+    text = ctl("check", data).decode()
+    assert "a?[31m: " in text and "b?31m: " in text and "c\u00e9: " in text
+
+
 def test_check_refuses_while_a_daemon_serves_the_directory(m):
     produce(m.make("t"), "a")
     assert f"pid {m.process.pid}" in refused("check", m.data, code=8)

@@ -9,6 +9,7 @@
 #include "engine/base/macros.h"
 #include "engine/log/frames/buffer.h"
 #include "engine/log/frames/frame.h"
+#include "engine/log/frames/record.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,6 +61,10 @@ int nrd_frame_reader_load(NrdFrameReader *reader, const NrdFrameWant *want) NRD_
  * limit_pos or the file's end comes first. */
 int nrd_frame_reader_peek(NrdFrameReader *reader, const NrdFrameWant *want, uint64_t pos, size_t size,
                           const uint8_t **ret_bytes, size_t *ret_size) NRD_MUST_CHECK;
+
+/* The record at *pos of the loaded frame, which has one there, and moves *pos behind it. The view is valid as long as the
+ * frame; its offset is not set. Pure: the frame was checked when it was loaded. */
+void nrd_frame_reader_next_record(const NrdFrameReader *reader, size_t *pos, NrdRecordView *ret_view);
 
 /* Forgets what was read, so that the next load looks at the file again; keeps the memory. */
 void nrd_frame_reader_forget(NrdFrameReader *reader);

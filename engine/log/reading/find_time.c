@@ -20,18 +20,14 @@ static bool visit(const NrdFrameReader *reader, uint64_t text_pos, void *data)
 {
     Sought *sought = data;
     const NrdFrameHeader *h = &reader->header;
-    const uint8_t *envelope;
     NrdRecordView view;
-    size_t pos = 0, size;
+    size_t pos = 0;
 
     (void)text_pos;
     if (reader->summary.commit_ms < sought->time_ms)
         return false;
     for (uint64_t offset = h->offset; offset < h->offset + h->n_records && offset < sought->end_offset; offset++) {
-        /* the frame was checked when it was loaded */
-        bool more = nrd_frame_next_record(reader->payload, reader->payload_size, &pos, &envelope, &size);
-        int r = more ? nrd_record_parse(envelope, size, &view) : -EBADMSG;
-        g_assert(r == 0);
+        nrd_frame_reader_next_record(reader, &pos, &view);
         if (view.commit_ms >= sought->time_ms) {
             sought->offset = offset;
             return true;

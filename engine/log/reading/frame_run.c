@@ -3,8 +3,6 @@
 
 #include "engine/log/reading/walk.h"
 
-#include <errno.h>
-
 #define AHEAD_BYTES ((size_t)256 * 1024)
 
 void nrd_frame_run_clear(NrdFrameRun *run)
@@ -103,8 +101,6 @@ static int load(NrdFrameRun *run, uint64_t offset, bool *ret_found)
 int nrd_frame_run_read(NrdFrameRun *run, NrdSegment *segment, uint64_t offset, uint64_t limit_offset,
                        NrdRecordView *ret_view, bool *ret_found)
 {
-    const uint8_t *envelope = NULL;
-    size_t size = 0;
     bool found = false;
     NrdRecordView view;
 
@@ -118,14 +114,9 @@ int nrd_frame_run_read(NrdFrameRun *run, NrdSegment *segment, uint64_t offset, u
         return 0;
     }
     while (run->offset <= wanted) {
-        /* the frame was checked when it was loaded */
-        bool more =
-            nrd_frame_next_record(run->reader.payload, run->reader.payload_size, &run->record_pos, &envelope, &size);
-        g_assert(more);
+        nrd_frame_reader_next_record(&run->reader, &run->record_pos, &view);
         run->offset++;
     }
-    r = nrd_record_parse(envelope, size, &view);
-    g_assert(r == 0);
     view.offset = wanted;
     *ret_view = view;
     *ret_found = true;

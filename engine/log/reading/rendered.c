@@ -151,8 +151,10 @@ static int seek(NrdRendered *rendered, uint64_t pos, bool *ret_end)
             return 0;
         r = enter(rendered, &found);
         bool moved = found.version != nrd_load(&rendered->job.log->home.text_version);
-        if (r == -EBADMSG && !moved)
-            nrd_segment_render_reset(found.segment); /* a map that leads astray; or the segment is odd */
+        if (r == -EBADMSG && !moved) { /* a map that leads astray, or a wrong length; or the segment is odd */
+            nrd_segment_render_reset(found.segment);
+            nrd_rendered_forget_lengths(rendered);
+        }
         nrd_rendered_found_done(&found);
         if (r == 0 && !moved) {
             rendered->live = true;

@@ -13,6 +13,7 @@ typedef struct NrdRenderedPart {
     NrdSegment *segment; /* a reference */
     uint64_t start;      /* where it begins in the text; right when those before are known */
     uint64_t bytes;      /* of it, when it was asked last */
+    bool asked;          /* the last one too: what is not measured of it is only what came since */
     bool known;          /* to its end: of all but the log's last segment, which grows */
 } NrdRenderedPart;
 
@@ -58,6 +59,9 @@ void nrd_rendered_end_span(NrdRendered *rendered);
  * it was given up. */
 int nrd_rendered_find(NrdRendered *rendered, uint64_t pos, NrdRenderedFound *ret_found) NRD_MUST_CHECK;
 void nrd_rendered_found_done(NrdRenderedFound *found);
+
+/* What was learnt of the parts' lengths was wrong: they are asked for again. */
+void nrd_rendered_forget_lengths(NrdRendered *rendered);
 
 /* The text has been read up to pos: gives up detached segments that lie well before. */
 void nrd_rendered_passed(NrdRendered *rendered, uint64_t pos);

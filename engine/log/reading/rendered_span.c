@@ -64,6 +64,20 @@ void nrd_rendered_end_span(NrdRendered *rendered)
     g_array_unref(rendered->parts);
 }
 
+/* lock is held. */
+static void forget_lengths_locked(NrdRendered *rendered)
+{
+    for (guint i = 0; i < rendered->parts->len; i++)
+        part_at(rendered, i)->known = part_at(rendered, i)->asked = false;
+}
+
+void nrd_rendered_forget_lengths(NrdRendered *rendered)
+{
+    g_mutex_lock(&rendered->lock);
+    forget_lengths_locked(rendered);
+    g_mutex_unlock(&rendered->lock);
+}
+
 /* Text has moved (damage was found, or has gone): the lengths are asked for again, from the first one that is still there
  * on. lock is held. */
 static void forget_if_moved_locked(NrdRendered *rendered)
@@ -72,8 +86,7 @@ static void forget_if_moved_locked(NrdRendered *rendered)
 
     if (rendered->version == version)
         return;
-    for (guint i = 0; i < rendered->parts->len; i++)
-        part_at(rendered, i)->known = false;
+    forget_lengths_locked(rendered);
     rendered->version = version;
 }
 
@@ -167,6 +180,7 @@ static void note_locked(NrdRendered *rendered, const Question *question, uint64_
     if (i > 0)
         part->start = end_of(part_at(rendered, i - 1));
     part->bytes = bytes;
+    part->asked = true;
     part->known = !question->last;
 }
 
@@ -232,10 +246,11 @@ bool nrd_rendered_waits(NrdRendered *rendered, uint64_t pos)
     g_mutex_lock(&rendered->lock);
     guint unknown = first_unknown_locked(rendered);
     bool enough = unknown > 0 && pos < end_of(part_at(rendered, unknown - 1));
-    bool only_last = unknown + 1 >= rendered->parts->len;
+    bool only_tail =
+        unknown >= rendered->parts->len || (unknown + 1 == rendered->parts->len && part_at(rendered, unknown)->asked);
     bool moved = rendered->version != nrd_load(&rendered->job.log->home.text_version);
     g_mutex_unlock(&rendered->lock);
-    return moved || !(enough || only_last);
+    return moved || !(enough || only_tail);
 }
 
 /* A part that was the last one when it was asked, and that nothing was added to since: a reader that waits at its end

@@ -110,17 +110,11 @@ uint64_t nrd_text_size(NrdText *text)
 /* Steps to the next record of the loaded frame. */
 static bool next_record(NrdText *text)
 {
-    const NrdFrameReader *reader = &text->reader;
-    const uint8_t *envelope;
-    size_t size;
     NrdRecordView view;
 
     if (text->n_left == 0)
         return false;
-    /* the frame was checked when it was loaded */
-    bool more = nrd_frame_next_record(reader->payload, reader->payload_size, &text->record_pos, &envelope, &size);
-    int r = more ? nrd_record_parse(envelope, size, &view) : -EBADMSG;
-    g_assert(r == 0);
+    nrd_frame_reader_next_record(&text->reader, &text->record_pos, &view);
     text->n_left--;
     text->rest = view.payload;
     text->rest_size = view.payload_size;

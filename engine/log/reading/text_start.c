@@ -6,8 +6,6 @@
 
 #include "engine/log/reading/walk.h"
 
-#include <errno.h>
-
 typedef struct Start {
     uint64_t from;
     uint64_t text_pos; /* found */
@@ -17,18 +15,14 @@ static bool visit(const NrdFrameReader *reader, uint64_t text_pos, void *data)
 {
     Start *start = data;
     const NrdFrameHeader *h = &reader->header;
-    const uint8_t *envelope;
     NrdRecordView view;
-    size_t pos = 0, size;
+    size_t pos = 0;
 
     if (h->offset + h->n_records <= start->from)
         return false;
     start->text_pos = text_pos;
     for (uint64_t offset = h->offset; offset < start->from; offset++) {
-        /* the frame was checked when it was loaded */
-        bool more = nrd_frame_next_record(reader->payload, reader->payload_size, &pos, &envelope, &size);
-        int r = more ? nrd_record_parse(envelope, size, &view) : -EBADMSG;
-        g_assert(r == 0);
+        nrd_frame_reader_next_record(reader, &pos, &view);
         start->text_pos += view.payload_size + 1;
     }
     return true;

@@ -756,29 +756,99 @@ static void test_file_points(void)
     fixture_tear_down(&f);
 }
 
+/* Leaves a log whose first segment has a side file with this number at this place, and a right CRC. */
+static void fill_lying(Fixture *f, Model *m, size_t (*place)(const uint8_t *bytes),
+                       uint64_t (*lie)(const uint8_t *bytes))
+{
+    fill(f, m, 400 * 1000, 2000);
+    expect_fresh(f);
+    fixture_close(f);
+    GByteArray *bytes = fixture_get(f, RENDERED_0);
+    g_assert_cmpuint(nrd_get_be32(bytes->data + 60), >, 2);
+    nrd_put_be64(bytes->data + place(bytes->data), lie(bytes->data));
+    nrd_put_be32(bytes->data + bytes->len - 4, nrd_crc32c(0, bytes->data, bytes->len - 4));
+    fixture_put(f, RENDERED_0, bytes->data, bytes->len);
+    g_byte_array_unref(bytes);
+    fixture_open(f);
+}
+
+static size_t last_point_offset(const uint8_t *bytes)
+{
+    return 88 + 16 * ((size_t)nrd_get_be32(bytes + 60) - 1);
+}
+
+static uint64_t last_record(const uint8_t *bytes)
+{
+    return nrd_get_be64(bytes + 16) - 1;
+}
+
+static size_t length_field(const uint8_t *bytes)
+{
+    return 64;
+}
+
+static uint64_t too_long(const uint8_t *bytes)
+{
+    return nrd_get_be64(bytes + 64) + 5000;
+}
+
 /* A file that fits in everything but says wrong places, as no damage makes one: noticed when a read follows it. */
 static void test_lying_file(void)
 {
     Fixture f;
     Model m;
-    fill(&f, &m, 400 * 1000, 2000);
-    expect_fresh(&f);
-    fixture_close(&f);
-    GByteArray *bytes = fixture_get(&f, RENDERED_0);
-    g_assert_cmpuint(nrd_get_be32(bytes->data + 60), >, 2);
-    uint64_t n = nrd_get_be32(bytes->data + 60);
-    nrd_put_be64(bytes->data + 88 + 16 * (n - 1), nrd_get_be64(bytes->data + 16) - 1); /* the last record already */
-    nrd_put_be32(bytes->data + bytes->len - 4, nrd_crc32c(0, bytes->data, bytes->len - 4));
-    fixture_put(&f, RENDERED_0, bytes->data, bytes->len);
-    fixture_open(&f);
+    fill_lying(&f, &m, last_point_offset, last_record);
     NrdRendered *rendered = open_rendered(&f, &rendering);
     GString *want = naive(&f, 0);
-    uint64_t end = nrd_get_be64(bytes->data + 64); /* of the segment */
-    expect_at(rendered, want, end - 1000, 10);
+    GByteArray *bytes = fixture_get(&f, RENDERED_0);
+    expect_at(rendered, want, nrd_get_be64(bytes->data + 64) - 1000, 10);
     expect_rendered(rendered, want);
     nrd_rendered_close(rendered);
     g_string_free(want, TRUE);
     g_byte_array_unref(bytes);
+    model_clear(&m);
+    fixture_tear_down(&f);
+}
+
+/* Likewise a wrong length: who has already been told it is right again once it has read on into what is not there. */
+static void test_lying_length(void)
+{
+    Fixture f;
+    Model m;
+    fill_lying(&f, &m, length_field, too_long);
+    NrdRendered *rendered = open_rendered(&f, &rendering);
+    GString *want = naive(&f, 0);
+    GByteArray *bytes = fixture_get(&f, RENDERED_0);
+    g_assert_cmpuint(size_of(rendered), ==, want->len + 5000);
+    expect_at(rendered, want, nrd_get_be64(bytes->data + 64) - 4000, 10);
+    g_byte_array_unref(bytes);
+    expect_rendered(rendered, want);
+    nrd_rendered_close(rendered);
+    g_string_free(want, TRUE);
+    model_clear(&m);
+    fixture_tear_down(&f);
+}
+
+/* One segment, the active one: to measure it for the first time is to read all of it, what comes later is not. */
+static void test_waits_for_the_first_look(void)
+{
+    Fixture f;
+    Model m;
+    fixture_set_up(&f);
+    model_init(&m);
+    fixture_open(&f);
+    NrdRendered *rendered = open_rendered(&f, &rendering);
+    g_assert_false(nrd_rendered_waits(rendered, 0)); /* nothing there */
+    nrd_rendered_close(rendered);
+    for (int i = 0; i < 50; i++)
+        model_commit(&f, &m, 10, 100);
+    rendered = open_rendered(&f, &rendering);
+    g_assert_true(nrd_rendered_waits(rendered, 0));
+    uint64_t size = size_of(rendered);
+    g_assert_false(nrd_rendered_waits(rendered, 0));
+    model_commit(&f, &m, 10, 100);
+    g_assert_false(nrd_rendered_waits(rendered, size));
+    nrd_rendered_close(rendered);
     model_clear(&m);
     fixture_tear_down(&f);
 }
@@ -820,6 +890,8 @@ int main(int argc, char **argv)
     g_test_add_func("/log/rendered/file", test_file);
     g_test_add_func("/log/rendered/file-points", test_file_points);
     g_test_add_func("/log/rendered/lying-file", test_lying_file);
+    g_test_add_func("/log/rendered/lying-length", test_lying_length);
+    g_test_add_func("/log/rendered/waits", test_waits_for_the_first_look);
     g_test_add_func("/log/rendered/every-position", test_every_position);
     g_test_add_func("/log/rendered/points", test_points);
     g_test_add_func("/log/rendered/grows", test_grows);
