@@ -184,6 +184,8 @@ int nrd_partition_trim(NrdPartition *partition, uint64_t offset)
                  "trimmed below offset %" G_GUINT64_FORMAT ": %" G_GUINT64_FORMAT " segments deleted", offset,
                  n_detached);
         rc = nrd_log_remove_detached(atomic_load(&partition->log), &n_left);
+        if (rc < 0 || n_left > 0)
+            atomic_store(&partition->retention_due_ms, 0); /* the sweeps remove what readers still need, or failed */
         nrd_consume_wake(partition);
     }
     nrd_partition_unpin(partition);

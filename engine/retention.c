@@ -64,9 +64,10 @@ void nrd_retention_sweep(NrdPartition *partition, int64_t now_ms)
         return;
     (void)!sweep_pinned(partition, now_ms); /* what failed was told where it failed, and is tried by the next sweep */
     NrdRetention retention = bounds(partition, now_ms);
-    /* A commit that passes the bound meanwhile either says so after this, or is seen by the look that follows. */
+    /* A commit that passes the bound meanwhile, or a trim, either says so after this, or is seen by the look that follows. */
     atomic_store(&partition->retention_due_ms, nrd_log_next_expiry_ms(atomic_load(&partition->log), &retention));
-    if (nrd_log_has_expired(atomic_load(&partition->log), &retention))
+    if (nrd_log_has_expired(atomic_load(&partition->log), &retention) ||
+        nrd_log_has_detached(atomic_load(&partition->log)))
         atomic_store(&partition->retention_due_ms, 0);
     nrd_partition_unpin_quietly(partition);
 }

@@ -11,8 +11,8 @@ import subprocess
 import time
 
 import pytest
-from support import (CONFIG_KEYS, XATTRS, Background, Consumer, configure, drain, fails, lines, log, number, open_fails,
-                     produce, read_file, shell, take, wait_for, write_file, xattr)
+from support import (CONFIG_KEYS, XATTRS, Background, Consumer, configure, drain, fails, lines, log, number,
+                     open_fails, produce, read_file, shell, take, write_file, xattr, wait_for)
 
 TOPIC_FILES = {"config", "ctl", "status", "p00000"}
 PART_FILES = {"ctl", "status", "produce", "produce.jsonl", "produce.bin", "consume", "consume.jsonl", "consume.bin",
@@ -374,6 +374,24 @@ def test_roll_and_trim(m):
     m.restart()
     assert log(part) == lines(10, 11, 12)
     assert number(part, "next_offset") == 13
+
+
+def test_trimmed_files_go_when_their_readers_have_gone(mounts):
+    """Also when the sweeps have seen that nothing expires for days; a crash brings nothing back."""
+    m = mounts(options="retention_check_ms=50")
+    part, files = m.make("t"), f"{m.data}/topics/t/p00000"
+    produce(part, *range(5))
+    write_file(part + "/ctl", b"roll\n")
+    produce(part, *range(5, 10))
+    time.sleep(0.5)  # ten sweeps
+    reader = os.open(part + "/log", os.O_RDONLY)
+    assert os.pread(reader, 2, 0) == b"0\n"
+    write_file(part + "/ctl", b"trim 5\n")
+    os.close(reader)
+    wait_for(lambda: sum(name.endswith(".log") for name in os.listdir(files)) == 1, "the file to go")
+    m.kill()
+    m.start()
+    assert log(part) == lines(*range(5, 10))
 
 
 def test_seek(m):
