@@ -53,6 +53,7 @@ typedef struct NrdHousekeeping NrdHousekeeping;
 typedef struct NrdFanout NrdFanout;
 typedef struct NrdIngress NrdIngress;
 typedef struct NrdLingers NrdLingers;
+typedef struct NrdSettler NrdSettler;
 
 struct NrdEngine {
     NrdDataDir *data_dir;
@@ -189,6 +190,7 @@ struct NrdPartition {
     /* offsets.c */
     uint64_t settled_seq; /* guarded by queue_lock; counts changes of the frontier and the acked-ahead set */
     bool tick_armed;      /* guarded by queue_lock */
+    NrdSettler *settlers; /* guarded by queue_lock; who waits for leases to be settled durably */
     pthread_mutex_t offset_lock;
     /* guarded by offset_lock */
     NrdOffsetStore *offsets;
@@ -499,6 +501,11 @@ void nrd_offsets_touch_locked(NrdPartition *partition);
 
 /* Makes the frontier durable now (consumer.ahead), and with `level` consumer.offset too. Blocks. */
 int nrd_offsets_sync(NrdPartition *partition, bool level) NRD_MUST_CHECK;
+
+/* Makes these leases settled and durable in one step, along with all that is settled, and with what others want to settle
+ * now: the cost is that of one sync. On failure no lease has changed, and every error is the failure; else errors says of
+ * each lease what nrd_queue_prepare and nrd_queue_conclude say. Blocks. */
+int nrd_offsets_settle(NrdPartition *partition, const NrdLease *leases, size_t n, int *ret_errors) NRD_MUST_CHECK;
 
 /* The last write, before a close; stops the timers. */
 int nrd_offsets_flush(NrdPartition *partition) NRD_MUST_CHECK;

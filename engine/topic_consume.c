@@ -247,6 +247,40 @@ int nrd_topic_settle(NrdTopic *topic, uint32_t number, NrdVerb verb, uint64_t of
     return error;
 }
 
+/* Leases of one partition, or none. */
+static int settle_durably_of(NrdTopic *topic, uint32_t number, const NrdHold *holds, size_t n, int *ret_errors)
+{
+    NrdPartition *partition = nrd_topic_partition(topic, number);
+    if (!nrd_partition_pin_if_open(partition)) {
+        for (size_t i = 0; i < n; i++)
+            ret_errors[i] = -ESTALE; /* a lease would have kept it open */
+        return 0;                    /* its close has written everything */
+    }
+    int rc = nrd_partition_settle_durably(partition, holds, n, ret_errors);
+    if (n > 0)
+        nrd_partition_unpin(partition);
+    else
+        nrd_partition_unpin_quietly(partition);
+    return rc;
+}
+
+int nrd_topic_settle_durably(NrdTopic *topic, const NrdHold *holds, size_t n, int *ret_errors)
+{
+    int first = atomic_load(&topic->deleted) ? -EIDRM : 0;
+    uint32_t n_partitions = first == 0 ? nrd_topic_n_partitions(topic) : 0;
+    size_t begin = 0, end = 0;
+    for (uint32_t i = 0; i < n_partitions; i++, begin = end) {
+        while (end < n && holds[end].partition == i)
+            end++;
+        int rc = settle_durably_of(topic, i, holds + begin, end - begin, ret_errors + begin);
+        if (first == 0)
+            first = rc;
+    }
+    for (size_t i = begin; i < n; i++)
+        ret_errors[i] = first < 0 ? first : -EINVAL;
+    return first;
+}
+
 static void keep_first(void *user_data, int error)
 {
     int *first = user_data;

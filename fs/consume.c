@@ -200,8 +200,8 @@ static void consume_fsync(NrdHandle *handle, fuse_req_t req)
         nrd_reply_error(req, -EACCES);
         return;
     }
-    int settled = nrd_stream_settle_delivered(handle, NRD_VERB_ACK);
-    nrd_stream_reply_synced(handle, req, error < 0 ? error : settled);
+    int settled = nrd_stream_settle_durably(handle);
+    nrd_reply_error(req, error < 0 ? error : settled);
 }
 
 static void jsonl_fsync(NrdHandle *handle, fuse_req_t req)
