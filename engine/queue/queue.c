@@ -317,7 +317,7 @@ static uint64_t skip_ahead(NrdQueue *queue, uint64_t begin, uint64_t end)
 uint64_t nrd_queue_skip(NrdQueue *queue, NrdLease lease, uint64_t end)
 {
     const NrdLeaseEntry *entry = nrd_lease_table_find(queue->leases, lease.offset);
-    if (!entry || entry->nonce != lease.nonce)
+    if (!entry || entry->nonce != lease.nonce || nrd_queue_is_prepared(queue, lease.offset))
         return 0; /* superseded: whoever holds the offset now meets the damage too */
     end = MAX(end, lease.offset + 1);
     if (lease.offset == nrd_settled_frontier(queue->settled))

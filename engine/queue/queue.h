@@ -105,7 +105,7 @@ bool nrd_queue_leased(const NrdQueue *queue, uint64_t offset, uint64_t nonce, in
 /* The offset behind this live lease and all up to end (exclusive) can never be read: settles them without a reader.
  * When the set cannot hold them all, those that fit are settled and the rest will be met again; the lease itself is
  * given back if even it does not fit. Other leases on what is settled are dropped. Returns how many offsets were
- * settled; 0 for a lease that is not there. From the frontier the cost does not depend on the range. */
+ * settled; 0 for a lease that is not there, or is prepared. From the frontier the cost does not depend on the range. */
 uint64_t nrd_queue_skip(NrdQueue *queue, NrdLease lease, uint64_t end);
 
 /* Gives back every lease whose time is over, but those that are prepared to be settled: their timeout starts again.
