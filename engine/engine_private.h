@@ -502,6 +502,14 @@ void nrd_offsets_touch_locked(NrdPartition *partition);
 /* Makes the frontier durable now (consumer.ahead), and with `level` consumer.offset too. Blocks. */
 int nrd_offsets_sync(NrdPartition *partition, bool level) NRD_MUST_CHECK;
 
+/* Leases that are to be settled durably; on the stack of who waits for that. */
+struct NrdSettler {
+    NrdSettling settling; /* guarded by queue_lock until it is done */
+    NrdSettler *next;
+    bool done; /* both guarded by offset_lock */
+    int rc;
+};
+
 /* Makes these leases settled and durable in one step, along with all that is settled, and with what others want to settle
  * now: the cost is that of one sync. On failure no lease has changed, and every error is the failure; else errors says of
  * each lease what nrd_queue_prepare and nrd_queue_conclude say. Blocks. */

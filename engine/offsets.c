@@ -195,13 +195,6 @@ int nrd_offsets_sync(NrdPartition *partition, bool level)
 
 /* ---- settling durably ---- */
 
-struct NrdSettler {
-    NrdSettling settling;
-    NrdSettler *next;
-    bool done; /* both guarded by the offset lock */
-    int rc;
-};
-
 /* What one write settles. */
 typedef struct Round {
     NrdSettler *settlers;
