@@ -24,7 +24,8 @@
  *   committer role  the seed's produce lock: one thread at a time commits to, rolls, trims, reopens or closes a
  *                   partition's log; it covers the fdatasync of a commit. Not a mutex, since who arrives meanwhile must
  *                   not wait: `committing`, guarded by the produce lock
- *   offset lock     mutex; held across reads and writes of consumer.offset and consumer.ahead, their fdatasync too
+ *   offset lock     mutex; held across reads and writes of consumer.offset and consumer.ahead, their fdatasync too, and
+ *                   while leases are settled durably: from the write of what will be settled until it is, or is not
  *   read lock       mutex; the consumers' cursor; held across a read of the log, and while a batch copies records
  *   the others      mutexes; memory only, never held across I/O
  *

@@ -16,13 +16,13 @@
 #define WRITE_OUT_MS 1000
 #define LEVEL_MS 30000
 
+#define KEPT "progress of consumers is kept in memory and written again later"
+
 /* A failing disk is told once, until it works again. Offset lock held. */
-static int note_result_locked(NrdPartition *partition, int rc, const char *what)
+static int note_result_locked(NrdPartition *partition, int rc, const char *what, const char *outcome)
 {
     if (rc < 0 && rc != partition->offset_errno)
-        nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition),
-                 "%s failed: %s; progress of consumers is kept in memory and written again later", what,
-                 g_strerror(-rc));
+        nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition), "%s failed: %s; %s", what, g_strerror(-rc), outcome);
     partition->offset_errno = rc;
     return rc;
 }
@@ -47,7 +47,7 @@ static int tick_locked(NrdPartition *partition)
     if (rc == 0)
         partition->ticked_seq = seq;
     g_array_unref(state.ahead);
-    return note_result_locked(partition, rc, "writing consumer.ahead");
+    return note_result_locked(partition, rc, "writing consumer.ahead", KEPT);
 }
 
 /* Also when nothing was ticked: what was recovered may stand in the page cache only until it is asked for, and the store
@@ -60,7 +60,7 @@ static int write_out_locked(NrdPartition *partition)
         partition->synced_seq = seq;
     else
         partition->ticked_seq = partition->synced_seq; /* the window is of unknown content: write it again */
-    return note_result_locked(partition, rc, "syncing consumer.ahead");
+    return note_result_locked(partition, rc, "syncing consumer.ahead", KEPT);
 }
 
 static int level_locked(NrdPartition *partition)
@@ -69,7 +69,7 @@ static int level_locked(NrdPartition *partition)
     uint64_t frontier = nrd_queue_frontier(partition->queue);
     pthread_mutex_unlock(&partition->queue_lock);
     return note_result_locked(partition, nrd_offset_store_level(partition->offsets, frontier),
-                              "writing consumer.offset");
+                              "writing consumer.offset", KEPT);
 }
 
 static void on_tick(void *user_data)
@@ -229,7 +229,7 @@ static int write_round_locked(NrdPartition *partition, const Round *round)
      * are settled, though memory does not say so yet. */
     if (rc == 0)
         rc = nrd_offset_store_write_out(partition->offsets);
-    return note_result_locked(partition, rc, "making settled records durable");
+    return note_result_locked(partition, rc, "settling records", "they stay leased as they were");
 }
 
 /* In memory it becomes as the disk has it before the offset lock is given up: no later write can lack it. What others

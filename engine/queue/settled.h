@@ -13,7 +13,7 @@
 
 typedef struct NrdSettled NrdSettled;
 
-NrdSettled *nrd_settled_new(void);          /* frontier 0, nothing ahead */
+NrdSettled *nrd_settled_new(void); /* frontier 0, nothing ahead */
 NrdSettled *nrd_settled_copy(const NrdSettled *settled);
 void nrd_settled_free(NrdSettled *settled); /* takes NULL */
 

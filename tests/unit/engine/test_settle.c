@@ -15,6 +15,7 @@ static _Thread_local int n_calls;
 static void (*during_sync)(void *user_data); /* once, in the fdatasync of the thread that sets it */
 static void *during_data;
 static _Thread_local bool hooked;
+static bool next_fails; /* after that fdatasync the next one of any thread fails */
 static NrdIo table;
 static const NrdIo *below;
 
@@ -39,6 +40,10 @@ static int some_fdatasync(int fd)
     if (hooked) {
         hooked = false;
         during_sync(during_data);
+        int rc = below->fdatasync(fd);
+        if (next_fails)
+            atomic_store(&fail_fdatasync, 1);
+        return fails_now() ? -EIO : rc;
     }
     return fails_now() ? -EIO : below->fdatasync(fd);
 }
@@ -371,12 +376,13 @@ static void test_seek_meanwhile(Fixture *f, gconstpointer data)
 typedef struct One {
     NrdPartition *partition;
     NrdHold hold;
+    int expected;
 } One;
 
 static void *settle_one(void *user_data)
 {
     One *one = user_data;
-    g_assert_cmpint(settle(one->partition, &one->hold, 1, 0), ==, 0);
+    g_assert_cmpint(settle(one->partition, &one->hold, 1, one->expected), ==, one->expected);
     return NULL;
 }
 
@@ -396,28 +402,40 @@ static void start_others(void *user_data)
     Meanwhile *meanwhile = user_data;
     static One ones[4];
     for (int i = 0; i < 4; i++) {
-        ones[i] = (One){ meanwhile->f->partition, meanwhile->holds[i + 1] };
+        ones[i] = (One){ meanwhile->f->partition, meanwhile->holds[i + 1], next_fails ? -EIO : 0 };
         meanwhile->threads[i] = g_thread_new("settler", settle_one, &ones[i]);
     }
     while (n_waiting(meanwhile->f->partition) < 4)
         g_thread_yield();
 }
 
-/* Who comes while a sync is under way shares the next one. */
-static void test_one_sync_for_many(Fixture *f, gconstpointer data)
+/* Who comes while a sync is under way shares the next one, and its failure. */
+static void one_sync_for_many(Fixture *f, bool fail)
 {
     NrdHold holds[6];
     produce_and_take(f->partition, holds, 6);
     Meanwhile meanwhile = { f, holds, { NULL } };
     g_assert_cmpint(settle(f->partition, holds + 5, 1, 0), ==, 0);
     int before = atomic_load(&n_fdatasync);
+    next_fails = fail;
     hook(start_others, &meanwhile);
     g_assert_cmpint(settle(f->partition, holds, 1, 0), ==, 0);
     for (int i = 0; i < 4; i++)
         g_thread_join(meanwhile.threads[i]);
+    next_fails = false;
     g_assert_cmpint(atomic_load(&n_fdatasync), ==, before + 2);
-    assert_memory(f->partition, 6, 0, 0);
-    assert_disk(f, P0, 6, 0);
+    assert_memory(f->partition, fail ? 1 : 6, fail ? 1 : 0, fail ? 4 : 0);
+    assert_disk(f, P0, fail ? 1 : 6, fail ? 1 : 0);
+}
+
+static void test_one_sync_for_many(Fixture *f, gconstpointer data)
+{
+    one_sync_for_many(f, false);
+}
+
+static void test_one_failure_for_many(Fixture *f, gconstpointer data)
+{
+    one_sync_for_many(f, true);
 }
 
 /* What the set cannot hold stays leased; the rest is settled. */
@@ -485,6 +503,7 @@ int main(int argc, char **argv)
     ADD("others-while-it-fails", test_others_while_it_fails);
     ADD("seek-meanwhile", test_seek_meanwhile);
     ADD("one-sync-for-many", test_one_sync_for_many);
+    ADD("one-failure-for-many", test_one_failure_for_many);
     ADD("cap", test_cap);
     ADD("topic", test_topic);
     return g_test_run();

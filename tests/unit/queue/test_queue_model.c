@@ -176,7 +176,8 @@ static void step_take_run(World *world)
         expected);
     for (uint32_t i = 0; i < expected; i++) {
         g_assert_cmpuint(nonces[i] >> 63, ==, 0);
-        world->cells[first + i] = (Cell){ LEASED, nonces[i], world->now_ms + world->limits.visibility_timeout_ms, false };
+        world->cells[first + i] =
+            (Cell){ LEASED, nonces[i], world->now_ms + world->limits.visibility_timeout_ms, false };
         *any_seen(world) = (NrdLease){ first + i, nonces[i] };
     }
     world->n_in_runs += (int)expected;
@@ -198,7 +199,7 @@ static void begin_settling(World *world)
     size_t n_prepared = nrd_queue_prepare(world->queue, &world->settling, world->now_ms);
     for (size_t i = 0; i < n; i++) {
         NrdLease lease = world->leases[i];
-        int expected = !model_live(world, lease) ? -ESTALE
+        int expected = !model_live(world, lease)                                                     ? -ESTALE
                        : is_prepared(world, lease.offset) || !has_room_prepared(world, lease.offset) ? -EAGAIN
                                                                                                      : 0;
         g_assert_cmpint(world->errors[i], ==, expected);
