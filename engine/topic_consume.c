@@ -272,7 +272,9 @@ int nrd_topic_settle_durably(NrdTopic *topic, const NrdHold *holds, size_t n, in
     for (uint32_t i = 0; i < n_partitions; i++, begin = end) {
         while (end < n && holds[end].partition == i)
             end++;
-        int rc = settle_durably_of(topic, i, holds + begin, end - begin, ret_errors + begin);
+        size_t n_here = end - begin; /* without any there may be no array */
+        int rc = settle_durably_of(topic, i, n_here > 0 ? holds + begin : NULL, n_here,
+                                   n_here > 0 ? ret_errors + begin : NULL);
         if (first == 0)
             first = rc;
     }
