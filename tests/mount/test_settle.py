@@ -144,3 +144,16 @@ def test_lapsed_leases_are_told_once(m, how):
         assert (number(part, "acked_ahead"), number(part, "in_flight")) == (2, 1)
         settle()
     assert drain(part) == b""
+
+
+def test_kept_line_that_cannot_take_effect(m):
+    """The fsync that finds it fails, so it settles nothing; it is told once."""
+    part = m.make("q")
+    produce(part, "1", "2")
+    with Consumer(part) as consumer:
+        read_some(consumer, "1", "2")
+        consumer.write(b"nonsense")
+        assert fails(os.fsync, consumer.fd) == errno.EINVAL
+        assert (number(part, "frontier"), number(part, "in_flight")) == (0, 2)
+        consumer.sync()
+        assert (number(part, "frontier"), number(part, "in_flight")) == (2, 0)
