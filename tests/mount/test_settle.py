@@ -147,13 +147,15 @@ def test_lapsed_leases_are_told_once(m, how):
 
 
 def test_kept_line_that_cannot_take_effect(m):
-    """The fsync that finds it fails, so it settles nothing; it is told once."""
+    """The fsync that finds it fails, so it settles nothing, until the line has been finished."""
     part = m.make("q")
     produce(part, "1", "2")
     with Consumer(part) as consumer:
         read_some(consumer, "1", "2")
-        consumer.write(b"nonsense")
-        assert fails(os.fsync, consumer.fd) == errno.EINVAL
+        assert consumer.write(b"extend\nnonsense") == 15
+        for _ in range(2):
+            assert fails(os.fsync, consumer.fd) == errno.EINVAL
         assert (number(part, "frontier"), number(part, "in_flight")) == (0, 2)
+        assert fails(consumer.write, b"\n") == errno.EINVAL
         consumer.sync()
         assert (number(part, "frontier"), number(part, "in_flight")) == (2, 0)
