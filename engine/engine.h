@@ -472,8 +472,9 @@ bool nrd_topic_watch_clear(NrdTopic *topic, NrdWatch *watch);
 int nrd_topic_settle(NrdTopic *topic, uint32_t partition, NrdVerb verb, uint64_t offset, uint64_t nonce) NRD_MUST_CHECK;
 size_t nrd_topic_settle_many(NrdTopic *topic, NrdVerb verb, const NrdHold *holds, size_t n, int *ret_error);
 
-/* As nrd_partition_settle_durably; holds are in order of partition. Each partition stands for itself: the first failure is
- * returned, and what became of each lease stands in errors. */
+/* As nrd_partition_settle_durably; holds are in order of partition. First the partitions without any are synced, then the
+ * others settled one after the other, up to the first that fails: what those before it had is settled, the leases of the
+ * rest are as they were; errors says which. */
 int nrd_topic_settle_durably(NrdTopic *topic, const NrdHold *holds, size_t n, int *ret_errors) NRD_MUST_CHECK;
 
 /* Makes all that is settled in any partition durable; the first failure. Blocks. */

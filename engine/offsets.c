@@ -229,6 +229,8 @@ static int write_round_locked(NrdPartition *partition, const Round *round)
      * are settled, though memory does not say so yet. */
     if (rc == 0)
         rc = nrd_offset_store_write_out(partition->offsets);
+    if (!round->anew)
+        return note_result_locked(partition, rc, "writing consumer.ahead", KEPT);
     return note_result_locked(partition, rc, "settling records", "they stay leased as they were");
 }
 

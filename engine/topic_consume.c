@@ -264,23 +264,37 @@ static int settle_durably_of(NrdTopic *topic, uint32_t number, const NrdHold *ho
     return rc;
 }
 
-int nrd_topic_settle_durably(NrdTopic *topic, const NrdHold *holds, size_t n, int *ret_errors)
+/* Either the partitions of which there are leases, or the others, up to the first that fails. */
+static int settle_durably_some(NrdTopic *topic, bool with_leases, const NrdHold *holds, size_t n, int *ret_errors)
 {
-    int first = atomic_load(&topic->deleted) ? -EIDRM : 0;
-    uint32_t n_partitions = first == 0 ? nrd_topic_n_partitions(topic) : 0;
+    int rc = 0;
     size_t begin = 0, end = 0;
-    for (uint32_t i = 0; i < n_partitions; i++, begin = end) {
+    uint32_t n_partitions = nrd_topic_n_partitions(topic);
+    for (uint32_t i = 0; rc == 0 && i < n_partitions; i++, begin = end) {
         while (end < n && holds[end].partition == i)
             end++;
-        size_t n_here = end - begin; /* without any there may be no array */
-        int rc = settle_durably_of(topic, i, n_here > 0 ? holds + begin : NULL, n_here,
-                                   n_here > 0 ? ret_errors + begin : NULL);
-        if (first == 0)
-            first = rc;
+        if (with_leases && end > begin)
+            rc = settle_durably_of(topic, i, holds + begin, end - begin, ret_errors + begin);
+        else if (!with_leases && end == begin)
+            rc = settle_durably_of(topic, i, NULL, 0, NULL);
     }
-    for (size_t i = begin; i < n; i++)
-        ret_errors[i] = first < 0 ? first : -EINVAL;
-    return first;
+    return rc;
+}
+
+/* First what may fail without having settled anything: whoever undoes the work on one record because this failed must not
+ * find it settled. */
+int nrd_topic_settle_durably(NrdTopic *topic, const NrdHold *holds, size_t n, int *ret_errors)
+{
+    int rc = atomic_load(&topic->deleted) ? -EIDRM : 0;
+    for (size_t i = 0; i < n; i++)
+        ret_errors[i] = -EINVAL;
+    if (rc == 0)
+        rc = settle_durably_some(topic, false, holds, n, ret_errors);
+    if (rc == 0)
+        rc = settle_durably_some(topic, true, holds, n, ret_errors);
+    for (size_t i = 0; rc < 0 && i < n; i++)
+        ret_errors[i] = ret_errors[i] == -EINVAL ? rc : ret_errors[i];
+    return rc;
 }
 
 static void keep_first(void *user_data, int error)

@@ -104,12 +104,18 @@ def test_failing_disk(m, calls, after):
     assert log(part) == lines("0", *NAMES)
 
 
-def test_failing_partition_of_a_topic(m):
+@pytest.mark.parametrize("number_", [0, 1])
+def test_failing_partition_of_a_topic(m, number_):
+    """They are settled in order, up to the one that fails."""
     need_strace()
-    consumed_one(m, "q", partitions=2)
+    part, path = consumed_one(m, "q", partitions=2)
     second = m.topic("q") + "/p00001"
-    produce(second, "a", "b")
-    fault = Inject(m, m.data_part("q") + "/consumer.ahead", "fdatasync,fsync", "error=EIO")
+    produce(second, "z", "a", "b")
+    with Consumer(second) as consumer:
+        read_some(consumer, "z")
+        consumer.sync()
+    failing, other = (part, second) if number_ == 0 else (second, part)
+    fault = Inject(m, path if number_ == 0 else m.data_part("q", 1) + "/consumer.ahead", "fdatasync,fsync", "error=EIO")
     with Consumer(m.topic("q")) as consumer:
         try:
             got = {consumer.read() for _ in range(7)}
@@ -117,9 +123,10 @@ def test_failing_partition_of_a_topic(m):
             assert fails(os.fsync, consumer.fd) == errno.EIO
         finally:
             fault.stop()
-        assert (number(second, "frontier"), number(second, "in_flight")) == (2, 0)
-        assert number(m.topic("q") + "/p00000", "in_flight") == 5
-    assert drain(m.topic("q")) == lines(*NAMES)
+        assert (number(failing, "frontier"), number(failing, "in_flight")) == (1, 5 if number_ == 0 else 2)
+        assert number(other, "in_flight") == (2 if number_ == 0 else 0)
+    assert drain(part) == (lines(*NAMES) if number_ == 0 else b"")
+    assert drain(second) == lines("a", "b")
 
 
 @pytest.mark.parametrize("how", ["fsync", "line"])

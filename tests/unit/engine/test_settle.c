@@ -462,30 +462,42 @@ static void test_cap(Fixture *f, gconstpointer data)
     assert_memory(f->partition, 5, 0, 0);
 }
 
-/* Each partition of a topic stands for itself. */
+/* One after the other, up to the first that fails: it and those behind it are as they were. */
 static void test_topic(Fixture *f, gconstpointer data)
 {
-    NrdHold holds[4];
+    NrdHold holds[4], bad = { .partition = 7 };
     int errors[4] = { 1, 1, 1, 1 };
     g_assert_cmpint(nrd_topic_config_write(f->topic, "partitions=3\n", 13), ==, 0);
     NrdPartition *last = nrd_topic_partition(f->topic, 2);
     g_assert_cmpint(nrd_partition_pin(last), ==, 0);
     produce_and_take(f->partition, holds, 2);
     produce_and_take(last, holds + 2, 2);
-    arm(0, false);
+    n_calls = 0;
     g_assert_cmpint(nrd_topic_settle_durably(f->topic, (NrdHold[]){ holds[0], holds[2] }, 2, errors), ==, 0);
-    arm(1, false); /* partition 0, whose window is written next */
+    arm(1, false); /* in partition 0 */
+    g_assert_cmpint(nrd_topic_settle_durably(f->topic, (NrdHold[]){ holds[1], holds[3] }, 2, errors), ==, -EIO);
+    g_assert_true(errors[0] == -EIO && errors[1] == -EIO);
+    assert_memory(f->partition, 1, 0, 1);
+    assert_memory(last, 1, 0, 1);
+    arm(4, false); /* open, write, sync, and then in partition 2 */
     g_assert_cmpint(nrd_topic_settle_durably(f->topic, (NrdHold[]){ holds[1], holds[3] }, 2, errors), ==, -EIO);
     arm(0, false);
-    g_assert_cmpint(errors[0], ==, -EIO);
-    g_assert_cmpint(errors[1], ==, 0);
-    assert_memory(f->partition, 1, 0, 1);
-    assert_memory(last, 2, 0, 0);
-    assert_disk(f, "topics/t/p00002", 2, 0);
-    g_assert_cmpint(nrd_topic_settle_durably(f->topic, &holds[1], 1, errors), ==, 0);
+    g_assert_true(errors[0] == 0 && errors[1] == -EIO);
+    assert_memory(f->partition, 2, 0, 0);
+    assert_memory(last, 1, 0, 1);
     assert_disk(f, P0, 2, 0);
-    holds[0].partition = 7;
-    g_assert_cmpint(nrd_topic_settle_durably(f->topic, holds, 1, errors), ==, 0);
+    assert_disk(f, "topics/t/p00002", 1, 0);
+    NrdHold more; /* something for the sync of partition 0, which fails before anything is settled */
+    produce_and_take(f->partition, &more, 1);
+    g_assert_cmpint(nrd_partition_settle(f->partition, NRD_VERB_ACK, more.offset, more.nonce), ==, 0);
+    arm(1, false);
+    g_assert_cmpint(nrd_topic_settle_durably(f->topic, &holds[3], 1, errors), ==, -EIO);
+    arm(0, false);
+    g_assert_cmpint(errors[0], ==, -EIO);
+    assert_memory(last, 1, 0, 1);
+    g_assert_cmpint(nrd_topic_settle_durably(f->topic, &holds[3], 1, errors), ==, 0);
+    assert_disk(f, "topics/t/p00002", 2, 0);
+    g_assert_cmpint(nrd_topic_settle_durably(f->topic, &bad, 1, errors), ==, 0);
     g_assert_cmpint(errors[0], ==, -EINVAL);
     nrd_partition_unpin(last);
 }
