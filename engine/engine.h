@@ -425,6 +425,14 @@ int nrd_partition_settle(NrdPartition *partition, NrdVerb verb, uint64_t offset,
  * all did; -EINVAL: of another partition). */
 size_t nrd_partition_settle_many(NrdPartition *partition, NrdVerb verb, const NrdHold *holds, size_t n, int *ret_error);
 
+/* Settles these leases, which are all of this partition, and makes that durable, with all that is settled: none of them is
+ * settled before it is durable. Returns 0, and in errors (n) what became of each: 0, or as nrd_partition_settle says of an
+ * ack. On failure, -ENOSPC and -EIO of the disk among others, no lease has changed, none has lapsed meanwhile, and the
+ * failure stands in every error: the caller may try again, or give them back. A power cut before the next successful
+ * write may find them settled all the same: the disk may have kept what it called a failure. Blocks: one sync. */
+int nrd_partition_settle_durably(NrdPartition *partition, const NrdHold *holds, size_t n,
+                                 int *ret_errors) NRD_MUST_CHECK;
+
 /* Makes all that is settled durable. May do the work on this thread. */
 void nrd_partition_sync_frontier(NrdPartition *partition, NrdDoneFn done, void *user_data);
 
@@ -466,6 +474,11 @@ bool nrd_topic_watch_clear(NrdTopic *topic, NrdWatch *watch);
 /* As nrd_partition_settle; -EINVAL when the topic has no such partition. */
 int nrd_topic_settle(NrdTopic *topic, uint32_t partition, NrdVerb verb, uint64_t offset, uint64_t nonce) NRD_MUST_CHECK;
 size_t nrd_topic_settle_many(NrdTopic *topic, NrdVerb verb, const NrdHold *holds, size_t n, int *ret_error);
+
+/* As nrd_partition_settle_durably; holds are in order of partition. First the partitions without any are synced, then the
+ * others settled one after the other, up to the first that fails: what those before it had is settled, the leases of the
+ * rest are as they were; errors says which. */
+int nrd_topic_settle_durably(NrdTopic *topic, const NrdHold *holds, size_t n, int *ret_errors) NRD_MUST_CHECK;
 
 /* Makes all that is settled in any partition durable; the first failure. Blocks. */
 void nrd_topic_sync_frontiers(NrdTopic *topic, NrdDoneFn done, void *user_data);

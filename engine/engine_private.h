@@ -24,7 +24,8 @@
  *   committer role  the seed's produce lock: one thread at a time commits to, rolls, trims, reopens or closes a
  *                   partition's log; it covers the fdatasync of a commit. Not a mutex, since who arrives meanwhile must
  *                   not wait: `committing`, guarded by the produce lock
- *   offset lock     mutex; held across reads and writes of consumer.offset and consumer.ahead, their fdatasync too
+ *   offset lock     mutex; held across reads and writes of consumer.offset and consumer.ahead, their fdatasync too, and
+ *                   while leases are settled durably: from the write of what will be settled until it is, or is not
  *   read lock       mutex; the consumers' cursor; held across a read of the log, and while a batch copies records
  *   the others      mutexes; memory only, never held across I/O
  *
@@ -53,6 +54,7 @@ typedef struct NrdHousekeeping NrdHousekeeping;
 typedef struct NrdFanout NrdFanout;
 typedef struct NrdIngress NrdIngress;
 typedef struct NrdLingers NrdLingers;
+typedef struct NrdSettler NrdSettler;
 
 struct NrdEngine {
     NrdDataDir *data_dir;
@@ -190,6 +192,7 @@ struct NrdPartition {
     /* offsets.c */
     uint64_t settled_seq; /* guarded by queue_lock; counts changes of the frontier and the acked-ahead set */
     bool tick_armed;      /* guarded by queue_lock */
+    NrdSettler *settlers; /* guarded by queue_lock; who waits for leases to be settled durably */
     pthread_mutex_t offset_lock;
     /* guarded by offset_lock */
     NrdOffsetStore *offsets;
@@ -500,6 +503,19 @@ void nrd_offsets_touch_locked(NrdPartition *partition);
 
 /* Makes the frontier durable now (consumer.ahead), and with `level` consumer.offset too. Blocks. */
 int nrd_offsets_sync(NrdPartition *partition, bool level) NRD_MUST_CHECK;
+
+/* Leases that are to be settled durably; on the stack of who waits for that. */
+struct NrdSettler {
+    NrdSettling settling; /* guarded by queue_lock until it is done */
+    NrdSettler *next;
+    bool done; /* both guarded by offset_lock */
+    int rc;
+};
+
+/* Makes these leases settled and durable in one step, along with all that is settled, and with what others want to settle
+ * now: the cost is that of one sync. On failure no lease has changed, and every error is the failure; else errors says of
+ * each lease what nrd_queue_prepare and nrd_queue_conclude say. Blocks. */
+int nrd_offsets_settle(NrdPartition *partition, const NrdLease *leases, size_t n, int *ret_errors) NRD_MUST_CHECK;
 
 /* The last write, before a close; stops the timers. */
 int nrd_offsets_flush(NrdPartition *partition) NRD_MUST_CHECK;

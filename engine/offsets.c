@@ -3,6 +3,10 @@
  * Every settled record moves settled_seq. The first one after a tick arms the tick (100 ms): the state goes into the page
  * cache. The first tick after a write-out arms the write-out (1 s): it becomes durable. The first write-out after a level
  * arms that (30 s): consumer.offset follows. An idle partition has no timer set. fsync and close do all of it at once.
+ *
+ * Settling durably writes the state as it will be before it is so in memory. When that fails the state as it is goes on
+ * top of it, into the page cache before the failure is answered, so that a killed daemon finds the records unsettled, and
+ * to the disk by the cadence. Until then a power cut may find them settled: what a failed sync did nobody knows.
  * Source: the seed, "The consumer frontier stored next to the segments". */
 #include "engine/engine_private.h"
 
@@ -12,13 +16,13 @@
 #define WRITE_OUT_MS 1000
 #define LEVEL_MS 30000
 
+#define KEPT "progress of consumers is kept in memory and written again later"
+
 /* A failing disk is told once, until it works again. Offset lock held. */
-static int note_result_locked(NrdPartition *partition, int rc, const char *what)
+static int note_result_locked(NrdPartition *partition, int rc, const char *what, const char *outcome)
 {
     if (rc < 0 && rc != partition->offset_errno)
-        nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition),
-                 "%s failed: %s; progress of consumers is kept in memory and written again later", what,
-                 g_strerror(-rc));
+        nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition), "%s failed: %s; %s", what, g_strerror(-rc), outcome);
     partition->offset_errno = rc;
     return rc;
 }
@@ -43,7 +47,7 @@ static int tick_locked(NrdPartition *partition)
     if (rc == 0)
         partition->ticked_seq = seq;
     g_array_unref(state.ahead);
-    return note_result_locked(partition, rc, "writing consumer.ahead");
+    return note_result_locked(partition, rc, "writing consumer.ahead", KEPT);
 }
 
 /* Also when nothing was ticked: what was recovered may stand in the page cache only until it is asked for, and the store
@@ -56,7 +60,7 @@ static int write_out_locked(NrdPartition *partition)
         partition->synced_seq = seq;
     else
         partition->ticked_seq = partition->synced_seq; /* the window is of unknown content: write it again */
-    return note_result_locked(partition, rc, "syncing consumer.ahead");
+    return note_result_locked(partition, rc, "syncing consumer.ahead", KEPT);
 }
 
 static int level_locked(NrdPartition *partition)
@@ -65,7 +69,7 @@ static int level_locked(NrdPartition *partition)
     uint64_t frontier = nrd_queue_frontier(partition->queue);
     pthread_mutex_unlock(&partition->queue_lock);
     return note_result_locked(partition, nrd_offset_store_level(partition->offsets, frontier),
-                              "writing consumer.offset");
+                              "writing consumer.offset", KEPT);
 }
 
 static void on_tick(void *user_data)
@@ -162,20 +166,140 @@ void nrd_offsets_touch_locked(NrdPartition *partition)
     arm(partition, &partition->tick_timer, TICK_MS);
 }
 
+/* After a sync on demand. Of a failure the caller was told; the cadence tries again all the same. */
+static void arm_after(NrdPartition *partition, bool open, int rc, bool level_owed)
+{
+    if (rc < 0 && open)
+        arm(partition, &partition->tick_timer, WRITE_OUT_MS);
+    else if (rc == 0 && level_owed && open)
+        arm(partition, &partition->level_timer, LEVEL_MS);
+}
+
 int nrd_offsets_sync(NrdPartition *partition, bool level)
 {
     pthread_mutex_lock(&partition->offset_lock);
     int rc = partition->offsets ? 0 : nrd_partition_closed_error(partition);
+    uint64_t synced_before = partition->synced_seq;
     if (rc == 0)
         rc = tick_locked(partition);
     if (rc == 0)
         rc = write_out_locked(partition);
     if (rc == 0 && level)
         rc = level_locked(partition);
-    bool retry = rc < 0 && partition->offsets && !atomic_load(&partition->closed);
+    bool open = partition->offsets && !atomic_load(&partition->closed);
+    bool level_owed = rc == 0 && !level && partition->synced_seq != synced_before;
     pthread_mutex_unlock(&partition->offset_lock);
-    if (retry) /* the caller was told; the cadence tries again all the same */
-        arm(partition, &partition->tick_timer, WRITE_OUT_MS);
+    arm_after(partition, open, rc, level_owed);
+    return rc;
+}
+
+/* ---- settling durably ---- */
+
+/* What one write settles. */
+typedef struct Round {
+    NrdSettler *settlers;
+    NrdFrontier state; /* as it will be */
+    uint64_t seq;      /* settled_seq before */
+    bool anew;         /* some lease is prepared */
+} Round;
+
+static void begin_round_locked(NrdPartition *partition, Round *round)
+{
+    int64_t now_ms = nrd_clock_mono_ms();
+    pthread_mutex_lock(&partition->queue_lock);
+    round->settlers = g_steal_pointer(&partition->settlers);
+    for (NrdSettler *settler = round->settlers; settler; settler = settler->next) {
+        if (nrd_queue_prepare(partition->queue, &settler->settling, now_ms) > 0)
+            round->anew = true;
+    }
+    nrd_queue_snapshot_prepared(partition->queue, &round->state);
+    round->seq = partition->settled_seq;
+    partition->tick_armed = false;
+    pthread_mutex_unlock(&partition->queue_lock);
+}
+
+static int write_round_locked(NrdPartition *partition, const Round *round)
+{
+    if (!partition->offsets)
+        return nrd_partition_closed_error(partition);
+    int rc = 0;
+    if (round->anew || round->seq != partition->ticked_seq)
+        rc = nrd_offset_store_tick(partition->offsets, &round->state);
+    /* A crash before this sync or in it leaves the leases unsettled or settled, and nobody was told which; after it they
+     * are settled, though memory does not say so yet. */
+    if (rc == 0)
+        rc = nrd_offset_store_write_out(partition->offsets);
+    if (!round->anew)
+        return note_result_locked(partition, rc, "writing consumer.ahead", KEPT);
+    return note_result_locked(partition, rc, "settling records", "they stay leased as they were");
+}
+
+/* In memory it becomes as the disk has it before the offset lock is given up: no later write can lack it. What others
+ * settled since the round began is not on the disk, and their tick is armed. */
+static void end_round_locked(NrdPartition *partition, Round *round, bool durable)
+{
+    int64_t now_ms = nrd_clock_mono_ms();
+    pthread_mutex_lock(&partition->queue_lock);
+    for (NrdSettler *settler = round->settlers; settler; settler = settler->next)
+        nrd_queue_conclude(partition->queue, &settler->settling, durable, now_ms);
+    nrd_queue_end_prepared(partition->queue, durable);
+    bool alone = partition->settled_seq == round->seq;
+    if (round->anew && durable)
+        partition->settled_seq++;
+    else if (round->anew)
+        nrd_offsets_touch_locked(partition); /* the state as it was has to be written again */
+    if (durable)
+        partition->ticked_seq = partition->synced_seq = alone ? partition->settled_seq : round->seq;
+    pthread_mutex_unlock(&partition->queue_lock);
+}
+
+static void answer_locked(NrdSettler *settlers, int rc)
+{
+    for (NrdSettler *settler = settlers; settler; settler = settler->next) {
+        for (size_t i = 0; rc < 0 && i < settler->settling.n; i++)
+            settler->settling.errors[i] = rc;
+        settler->rc = rc;
+        settler->done = true;
+    }
+}
+
+/* The state as it is goes on top of what the failed round may have left. */
+static void undo_round_locked(NrdPartition *partition)
+{
+    nrd_offset_store_take_back(partition->offsets);
+    partition->ticked_seq = partition->synced_seq;
+    (void)!tick_locked(partition); /* the caller arms the next try */
+}
+
+static int settle_locked(NrdPartition *partition, bool *ret_anew)
+{
+    Round round = { .state = { 0, g_array_new(FALSE, FALSE, sizeof(uint64_t)) } };
+    begin_round_locked(partition, &round);
+    int rc = write_round_locked(partition, &round);
+    end_round_locked(partition, &round, rc == 0);
+    if (rc < 0 && partition->offsets)
+        undo_round_locked(partition);
+    answer_locked(round.settlers, rc);
+    g_array_unref(round.state.ahead);
+    *ret_anew = round.anew;
+    return rc;
+}
+
+/* Who comes while another one's round is being written waits for the lock, and whoever then gets it first writes for all
+ * of them. */
+int nrd_offsets_settle(NrdPartition *partition, const NrdLease *leases, size_t n, int *ret_errors)
+{
+    NrdSettler self = { .settling = { leases, n, ret_errors } };
+    bool anew = false;
+    pthread_mutex_lock(&partition->queue_lock);
+    self.next = partition->settlers;
+    partition->settlers = &self;
+    pthread_mutex_unlock(&partition->queue_lock);
+    pthread_mutex_lock(&partition->offset_lock);
+    int rc = self.done ? self.rc : settle_locked(partition, &anew);
+    bool open = partition->offsets && !atomic_load(&partition->closed);
+    pthread_mutex_unlock(&partition->offset_lock);
+    arm_after(partition, open, rc, anew);
     return rc;
 }
 

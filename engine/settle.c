@@ -91,6 +91,33 @@ int nrd_partition_settle(NrdPartition *partition, NrdVerb verb, uint64_t offset,
     return error;
 }
 
+static void settle_wake(NrdPartition *partition, const int *errors, size_t n)
+{
+    size_t n_settled = 0;
+    for (size_t i = 0; i < n; i++)
+        n_settled += errors[i] == 0;
+    nrd_counter_add(NRD_COUNTER_SETTLED, n_settled);
+    nrd_consume_wake(partition); /* also when nothing was: meanwhile there was less room for others */
+}
+
+int nrd_partition_settle_durably(NrdPartition *partition, const NrdHold *holds, size_t n, int *ret_errors)
+{
+    int rc = n > 0 ? may_settle(partition) : nrd_partition_usable(partition);
+    for (size_t i = 0; i < n; i++) {
+        g_assert(holds[i].partition == partition->number);
+        ret_errors[i] = rc;
+    }
+    if (rc < 0)
+        return rc;
+    g_autofree NrdLease *leases = g_new(NrdLease, n);
+    for (size_t i = 0; i < n; i++)
+        leases[i] = (NrdLease){ holds[i].offset, holds[i].nonce };
+    rc = nrd_offsets_settle(partition, leases, n, ret_errors);
+    if (n > 0)
+        settle_wake(partition, ret_errors, n);
+    return rc;
+}
+
 void nrd_partition_sync_frontier(NrdPartition *partition, NrdDoneFn done, void *user_data)
 {
     int rc = nrd_partition_usable(partition);

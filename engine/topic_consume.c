@@ -247,6 +247,56 @@ int nrd_topic_settle(NrdTopic *topic, uint32_t number, NrdVerb verb, uint64_t of
     return error;
 }
 
+/* Leases of one partition, or none. */
+static int settle_durably_of(NrdTopic *topic, uint32_t number, const NrdHold *holds, size_t n, int *ret_errors)
+{
+    NrdPartition *partition = nrd_topic_partition(topic, number);
+    if (!nrd_partition_pin_if_open(partition)) {
+        for (size_t i = 0; i < n; i++)
+            ret_errors[i] = -ESTALE; /* a lease would have kept it open */
+        return 0;                    /* its close has written everything */
+    }
+    int rc = nrd_partition_settle_durably(partition, holds, n, ret_errors);
+    if (n > 0)
+        nrd_partition_unpin(partition);
+    else
+        nrd_partition_unpin_quietly(partition);
+    return rc;
+}
+
+/* Either the partitions of which there are leases, or the others, up to the first that fails. */
+static int settle_durably_some(NrdTopic *topic, bool with_leases, const NrdHold *holds, size_t n, int *ret_errors)
+{
+    int rc = 0;
+    size_t begin = 0, end = 0;
+    uint32_t n_partitions = nrd_topic_n_partitions(topic);
+    for (uint32_t i = 0; rc == 0 && i < n_partitions; i++, begin = end) {
+        while (end < n && holds[end].partition == i)
+            end++;
+        if (with_leases && end > begin)
+            rc = settle_durably_of(topic, i, holds + begin, end - begin, ret_errors + begin);
+        else if (!with_leases && end == begin)
+            rc = settle_durably_of(topic, i, NULL, 0, NULL);
+    }
+    return rc;
+}
+
+/* First what may fail without having settled anything: whoever undoes the work on one record because this failed must not
+ * find it settled. */
+int nrd_topic_settle_durably(NrdTopic *topic, const NrdHold *holds, size_t n, int *ret_errors)
+{
+    int rc = atomic_load(&topic->deleted) ? -EIDRM : 0;
+    for (size_t i = 0; i < n; i++)
+        ret_errors[i] = -EINVAL;
+    if (rc == 0)
+        rc = settle_durably_some(topic, false, holds, n, ret_errors);
+    if (rc == 0)
+        rc = settle_durably_some(topic, true, holds, n, ret_errors);
+    for (size_t i = 0; rc < 0 && i < n; i++)
+        ret_errors[i] = ret_errors[i] == -EINVAL ? rc : ret_errors[i];
+    return rc;
+}
+
 static void keep_first(void *user_data, int error)
 {
     int *first = user_data;

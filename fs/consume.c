@@ -201,15 +201,16 @@ static void consume_release(NrdHandle *handle, bool last)
     nrd_stream_release(handle, last);
 }
 
+/* With a kept line that cannot take effect nothing is settled: whoever undoes his work when an fsync fails must not find
+ * it settled. */
 static void consume_fsync(NrdHandle *handle, fuse_req_t req)
 {
     int error = finish_line(handle);
-    if (!handle->may_settle) {
-        nrd_reply_error(req, -EACCES);
-        return;
-    }
-    int settled = nrd_stream_settle_delivered(handle, NRD_VERB_ACK);
-    nrd_stream_reply_synced(handle, req, error < 0 ? error : settled);
+    if (!handle->may_settle)
+        error = -EACCES;
+    else if (error == 0)
+        error = nrd_stream_settle_durably(handle);
+    nrd_reply_error(req, error);
 }
 
 static void jsonl_fsync(NrdHandle *handle, fuse_req_t req)

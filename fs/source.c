@@ -54,6 +54,13 @@ size_t nrd_source_settle_many(NrdHandle *handle, NrdVerb verb, const NrdHold *ho
     return nrd_topic_settle_many(handle->topic, verb, holds, n, ret_error);
 }
 
+int nrd_source_settle_durably(NrdHandle *handle, const NrdHold *holds, size_t n, int *ret_errors)
+{
+    if (handle->partition)
+        return nrd_partition_settle_durably(handle->partition, holds, n, ret_errors);
+    return nrd_topic_settle_durably(handle->topic, holds, n, ret_errors);
+}
+
 void nrd_source_sync(NrdHandle *handle, NrdDoneFn done, void *user_data)
 {
     if (handle->partition)

@@ -15,6 +15,7 @@ bool nrd_source_readable(NrdHandle *handle);
 int nrd_source_settle(NrdHandle *handle, NrdVerb verb, uint32_t partition, uint64_t offset,
                       uint64_t nonce) NRD_MUST_CHECK;
 size_t nrd_source_settle_many(NrdHandle *handle, NrdVerb verb, const NrdHold *holds, size_t n, int *ret_error);
+int nrd_source_settle_durably(NrdHandle *handle, const NrdHold *holds, size_t n, int *ret_errors) NRD_MUST_CHECK;
 void nrd_source_sync(NrdHandle *handle, NrdDoneFn done, void *user_data);
 
 /* partition is NULL for a topic's. */

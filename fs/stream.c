@@ -277,16 +277,6 @@ uint64_t nrd_stream_n_held(NrdHandle *handle)
     return n;
 }
 
-/* Whether lapsed leases were let go since the last time: who settles all that was delivered is told. */
-static bool take_forgot(NrdStream *stream)
-{
-    g_mutex_lock(&stream->lock);
-    bool forgot = stream->forgot;
-    stream->forgot = false;
-    g_mutex_unlock(&stream->lock);
-    return forgot;
-}
-
 void nrd_stream_release(NrdHandle *handle, bool last)
 {
     NrdStream *stream = NULL;
@@ -307,11 +297,13 @@ void nrd_stream_release(NrdHandle *handle, bool last)
     nrd_handle_unref(handle);
 }
 
-/* A full set refuses for now only. */
+/* A lapsed lease is nobody's any more; everything else refuses for now only. */
 static void ack_refused(NrdStream *stream, NrdHold lease, int error)
 {
     g_mutex_lock(&stream->lock);
-    if (error == -EAGAIN && !nrd_held_find(stream->held, lease.partition, lease.offset))
+    if (error == -ESTALE)
+        stream->forgot = true;
+    else if (!nrd_held_find(stream->held, lease.partition, lease.offset))
         hold_locked(stream, lease, DELIVERED);
     g_mutex_unlock(&stream->lock);
 }
@@ -319,9 +311,23 @@ static void ack_refused(NrdStream *stream, NrdHold lease, int error)
 static void extend_refused(NrdStream *stream, NrdHold lease, int error)
 {
     g_mutex_lock(&stream->lock);
-    if (error == -ESTALE)
+    if (error == -ESTALE) {
+        stream->forgot = true;
         drop_locked(stream, lease);
+    }
     g_mutex_unlock(&stream->lock);
+}
+
+/* What to say of all that was delivered. Of lapsed leases it is told once: now, unless there is another error to tell. */
+static int tell(NrdStream *stream, int error)
+{
+    if (error < 0 && error != -ESTALE)
+        return error;
+    g_mutex_lock(&stream->lock);
+    bool forgot = stream->forgot;
+    stream->forgot = false;
+    g_mutex_unlock(&stream->lock);
+    return forgot ? -ESTALE : 0;
 }
 
 int nrd_stream_settle_delivered(NrdHandle *handle, NrdVerb verb)
@@ -330,8 +336,25 @@ int nrd_stream_settle_delivered(NrdHandle *handle, NrdVerb verb)
     GArray *leases = list_delivered(nrd_handle_stream(handle), !extend);
     int error = settle_each(handle, verb, leases, extend ? extend_refused : ack_refused);
     g_array_unref(leases);
-    bool forgot = take_forgot(nrd_handle_stream(handle));
-    return error == 0 && forgot ? -ESTALE : error;
+    return tell(nrd_handle_stream(handle), error);
+}
+
+/* Whoever else uses the file finds nothing held meanwhile. */
+int nrd_stream_settle_durably(NrdHandle *handle)
+{
+    NrdStream *stream = nrd_handle_stream(handle);
+    GArray *leases = list_delivered(stream, true);
+    const NrdHold *holds = (const NrdHold *)(const void *)leases->data;
+    g_autofree int *errors = g_new(int, leases->len);
+    int error = nrd_source_settle_durably(handle, holds, leases->len, errors);
+    for (guint i = 0; i < leases->len; i++) {
+        if (errors[i] < 0)
+            ack_refused(stream, holds[i], errors[i]);
+        if (error == 0 && errors[i] != -ESTALE)
+            error = errors[i];
+    }
+    g_array_unref(leases);
+    return tell(stream, error);
 }
 
 /* The one record held with that offset, whatever its partition; -EINVAL when there are several. */

@@ -54,8 +54,14 @@ void nrd_stream_hold_rest(NrdStream *stream, NrdHold lease, GString *text, size_
 void nrd_stream_give_back(NrdHandle *handle, NrdHold lease);
 void nrd_stream_give_back_all(NrdHandle *handle, const GArray *leases);
 
-/* Settles everything fully delivered: 0, or the first error. What the full acked-ahead set refuses stays held. */
+/* Acts on everything fully delivered, one after the other, whatever becomes of the others: 0, or the first error. What the
+ * full acked-ahead set refuses stays held (-EAGAIN). -ESTALE tells once of leases that had lapsed, and are not held any
+ * more; when another error has to be told, the next call tells of them. */
 int nrd_stream_settle_delivered(NrdHandle *handle, NrdVerb verb) NRD_MUST_CHECK;
+
+/* Settles everything fully delivered, and makes it durable: as above, or the failure of the disk; then what the partitions
+ * that failed have delivered stays held, unsettled. Blocks. */
+int nrd_stream_settle_durably(NrdHandle *handle) NRD_MUST_CHECK;
 
 /* Settles one record: -ESTALE when it is not held. partition may be NRD_NO_PARTITION: then the one that is held with that
  * offset, -EINVAL when records of several partitions are. */

@@ -322,6 +322,13 @@ int nrd_offset_store_tick(NrdOffsetStore *store, const NrdFrontier *state)
     return rc;
 }
 
+/* After it, what write_slot left in the window slot is nobody's: the anchor stands, and only a tick writes that slot. */
+void nrd_offset_store_take_back(NrdOffsetStore *store)
+{
+    g_clear_pointer(&store->window, g_free);
+    store->window_lost = false;
+}
+
 static int sync_window(NrdOffsetStore *store)
 {
     /* After a failed sync the kernel may call the pages clean: only writing them again makes a later sync mean

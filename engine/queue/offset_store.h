@@ -32,6 +32,10 @@ void nrd_offset_store_free(NrdOffsetStore *store);
  * durable at once). -EINVAL when state does not fit (nrd_ahead_fits). */
 int nrd_offset_store_tick(NrdOffsetStore *store, const NrdFrontier *state) NRD_MUST_CHECK;
 
+/* What the last tick said is not so: it will not be made durable from here any more. What the disk has of it has the highest
+ * sequence and counts after a crash, until the next tick is durable, which goes into the same slot with a higher one. */
+void nrd_offset_store_take_back(NrdOffsetStore *store);
+
 /* Makes the last tick durable and flips the slots. The first one after an open, when there was no tick, makes what was
  * recovered durable; no-op when nothing was written since the last. After a failed sync the window is of unknown content
  * and the anchor stands: the next tick or write-out rewrites the window. */

@@ -4,24 +4,13 @@
  *   every lease and every offset in `returned` is below `next`; no lease is on a settled offset;
  *   an offset below `next` that is neither settled nor leased is in `returned`, once;
  *   every offset from `next` on is deliverable unless it is settled.
+ *   what is prepared (prepared.c) is all that is settled and some of what is leased, and fits where the settled set does.
  * `returned` may hold settled offsets too (retention or a skip passed over them); they are dropped when they come up. */
-#include "engine/queue/queue.h"
-
-#include "engine/queue/lease_table.h"
-#include "engine/queue/offset_heap.h"
-#include "engine/queue/settled.h"
+#include "engine/queue/queue_private.h"
 
 #include <errno.h>
 
 #define NONCE_MASK UINT64_C(0x7fffffffffffffff)
-
-struct NrdQueue {
-    NrdQueueLimits limits;
-    NrdSettled *settled;
-    NrdLeaseTable *leases;
-    NrdOffsetHeap *returned;
-    uint64_t next; /* the lowest offset that was never leased since restore or seek */
-};
 
 NrdQueue *nrd_queue_new(const NrdQueueLimits *limits)
 {
@@ -38,6 +27,7 @@ void nrd_queue_free(NrdQueue *queue)
     if (!queue)
         return;
     nrd_settled_free(queue->settled);
+    nrd_settled_free(queue->prepared);
     nrd_lease_table_free(queue->leases);
     nrd_offset_heap_free(queue->returned);
     g_free(queue);
@@ -59,6 +49,7 @@ static void drop_leases(NrdQueue *queue)
 void nrd_queue_restore(NrdQueue *queue, const NrdFrontier *state, uint64_t hwm)
 {
     nrd_settled_set(queue->settled, state, hwm);
+    nrd_queue_end_prepared(queue, false);
     drop_leases(queue);
 }
 
@@ -95,6 +86,8 @@ static uint64_t advance(NrdQueue *queue, uint64_t below)
     uint64_t before = nrd_settled_frontier(queue->settled);
     uint64_t n_settled = nrd_settled_advance(queue->settled, below);
     uint64_t after = nrd_settled_frontier(queue->settled);
+    if (queue->prepared)
+        (void)nrd_settled_advance(queue->prepared, below);
     nrd_lease_table_remove_range(queue->leases, before, after);
     queue->next = MAX(queue->next, after);
     return n_settled;
@@ -143,9 +136,21 @@ static uint64_t end_of_free(const NrdQueue *queue, uint64_t first, uint64_t limi
     return end < queue->next || end >= limit ? end : nrd_settled_next_settled(queue->settled, end, limit);
 }
 
+/* Also when what is prepared becomes settled. */
 static bool has_room(const NrdQueue *queue, uint64_t offset)
 {
-    return nrd_settled_can_add(queue->settled, offset, queue->limits.max_acked_ahead);
+    uint32_t max_ahead = queue->limits.max_acked_ahead;
+    return nrd_settled_can_add(queue->settled, offset, max_ahead) &&
+           (!queue->prepared || nrd_settled_contains(queue->prepared, offset) ||
+            nrd_settled_can_add(queue->prepared, offset, max_ahead));
+}
+
+/* Settles offset, which is not settled and for which there is room. */
+static void add(NrdQueue *queue, uint64_t offset)
+{
+    nrd_settled_add(queue->settled, offset);
+    if (queue->prepared && !nrd_settled_contains(queue->prepared, offset))
+        nrd_settled_add(queue->prepared, offset);
 }
 
 /* An offset whose ack would have no room is not handed out, or its reader could do nothing but wait: with the set full
@@ -179,12 +184,6 @@ bool nrd_queue_sure(NrdQueue *queue, uint64_t oldest, uint64_t hwm)
     return nrd_queue_peek(queue, oldest, hwm, true, 1, &first) > 0;
 }
 
-static int64_t expiry(const NrdQueue *queue, int64_t now_mono_ms)
-{
-    int64_t expiry_ms;
-    return __builtin_add_overflow(now_mono_ms, queue->limits.visibility_timeout_ms, &expiry_ms) ? INT64_MAX : expiry_ms;
-}
-
 /* The lowest free offset is not free any more. */
 static void pass_lowest_free(NrdQueue *queue)
 {
@@ -210,7 +209,7 @@ uint32_t nrd_queue_take_run(NrdQueue *queue, uint64_t oldest, uint64_t hwm, bool
             queue->next = first + i + 1;
         nonces[i] &= NONCE_MASK;
     }
-    nrd_lease_table_add_run(queue->leases, first, nonces, n_free, expiry(queue, now_mono_ms));
+    nrd_lease_table_add_run(queue->leases, first, nonces, n_free, nrd_queue_expiry(queue, now_mono_ms));
     return n_free;
 }
 
@@ -235,10 +234,10 @@ int nrd_queue_ack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_
 {
     if (!nrd_queue_leased(queue, offset, nonce, now_mono_ms))
         return -ESTALE;
-    if (!has_room(queue, offset))
+    if (nrd_queue_is_prepared(queue, offset) || !has_room(queue, offset))
         return -EAGAIN;
     nrd_lease_table_remove(queue->leases, offset);
-    nrd_settled_add(queue->settled, offset);
+    add(queue, offset);
     return 0;
 }
 
@@ -249,11 +248,14 @@ static size_t ack_from_frontier(NrdQueue *queue, const NrdLease *leases, size_t 
     uint64_t frontier = nrd_settled_frontier(queue->settled);
     size_t i = 0;
     while (i < n && leases[i].offset == frontier + i &&
-           nrd_queue_leased(queue, leases[i].offset, leases[i].nonce, now_mono_ms))
+           nrd_queue_leased(queue, leases[i].offset, leases[i].nonce, now_mono_ms) &&
+           !nrd_queue_is_prepared(queue, leases[i].offset))
         i++;
     nrd_lease_table_remove_run(queue->leases, frontier, (uint32_t)i);
     if (i > 0)
         (void)nrd_settled_advance(queue->settled, frontier + i);
+    if (i > 0 && queue->prepared)
+        (void)nrd_settled_advance(queue->prepared, frontier + i);
     return i;
 }
 
@@ -281,6 +283,8 @@ int nrd_queue_nack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now
 {
     if (!nrd_queue_leased(queue, offset, nonce, now_mono_ms))
         return -ESTALE;
+    if (nrd_queue_is_prepared(queue, offset))
+        return -EAGAIN;
     give_back(queue, offset);
     return 0;
 }
@@ -289,7 +293,9 @@ int nrd_queue_extend(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t n
 {
     if (!nrd_queue_leased(queue, offset, nonce, now_mono_ms))
         return -ESTALE;
-    nrd_lease_table_set_expiry(queue->leases, offset, expiry(queue, now_mono_ms));
+    if (nrd_queue_is_prepared(queue, offset))
+        return -EAGAIN;
+    nrd_lease_table_set_expiry(queue->leases, offset, nrd_queue_expiry(queue, now_mono_ms));
     return 0;
 }
 
@@ -302,7 +308,7 @@ static uint64_t skip_ahead(NrdQueue *queue, uint64_t begin, uint64_t end)
             break;
         if (nrd_lease_table_find(queue->leases, offset))
             nrd_lease_table_remove(queue->leases, offset);
-        nrd_settled_add(queue->settled, offset);
+        add(queue, offset);
         n_settled++;
     }
     return n_settled;
@@ -311,7 +317,7 @@ static uint64_t skip_ahead(NrdQueue *queue, uint64_t begin, uint64_t end)
 uint64_t nrd_queue_skip(NrdQueue *queue, NrdLease lease, uint64_t end)
 {
     const NrdLeaseEntry *entry = nrd_lease_table_find(queue->leases, lease.offset);
-    if (!entry || entry->nonce != lease.nonce)
+    if (!entry || entry->nonce != lease.nonce || nrd_queue_is_prepared(queue, lease.offset))
         return 0; /* superseded: whoever holds the offset now meets the damage too */
     end = MAX(end, lease.offset + 1);
     if (lease.offset == nrd_settled_frontier(queue->settled))
@@ -325,11 +331,17 @@ uint64_t nrd_queue_skip(NrdQueue *queue, NrdLease lease, uint64_t end)
 uint32_t nrd_queue_expire(NrdQueue *queue, int64_t now_mono_ms)
 {
     uint32_t n_expired = 0;
-    for (; nrd_queue_next_expiry_ms(queue) <= now_mono_ms; n_expired++) {
+    while (nrd_queue_next_expiry_ms(queue) <= now_mono_ms) {
         uint64_t offset = nrd_lease_table_soonest(queue->leases);
+        int64_t again_ms = nrd_queue_expiry(queue, now_mono_ms);
         if (offset == NRD_LEASE_NONE)
             break; /* the time is INT64_MAX */
-        give_back(queue, offset);
+        if (nrd_queue_is_prepared(queue, offset) && again_ms > now_mono_ms) {
+            nrd_lease_table_set_expiry(queue->leases, offset, again_ms);
+        } else {
+            give_back(queue, offset);
+            n_expired++;
+        }
     }
     return n_expired;
 }

@@ -45,6 +45,25 @@ void nrd_queue_restore(NrdQueue *queue, const NrdFrontier *state, uint64_t hwm);
 /* Copies the durable part into *ret_state (ret_state->ahead is cleared and filled; it is the caller's). */
 void nrd_queue_snapshot(const NrdQueue *queue, NrdFrontier *ret_state);
 
+/* Settling in two steps, between which it is made durable. prepare, once or several times, says which of the leases can be
+ * settled, in errors (0, or as nrd_queue_ack); these stay leases, and do not lapse, and what else is settled meanwhile
+ * leaves them their room. The prepared snapshot is the durable part as it will be, and equals the other one when nothing
+ * is prepared. Then settling ends: conclude, for each that was prepared, makes its leases settled, or, not durable, leases
+ * as before, with a fresh timeout where theirs is over; then end_prepared. restore and seek drop what is prepared: then
+ * conclude puts -ESTALE in the place of 0.
+ * A lease that is prepared cannot be acked, nacked or extended by others: -EAGAIN. */
+typedef struct NrdSettling {
+    const NrdLease *leases;
+    size_t n;
+    int *errors; /* n */
+} NrdSettling;
+
+/* Returns how many are prepared. */
+size_t nrd_queue_prepare(NrdQueue *queue, const NrdSettling *settling, int64_t now_mono_ms);
+void nrd_queue_snapshot_prepared(const NrdQueue *queue, NrdFrontier *ret_state);
+void nrd_queue_conclude(NrdQueue *queue, const NrdSettling *settling, bool durable, int64_t now_mono_ms);
+void nrd_queue_end_prepared(NrdQueue *queue, bool durable);
+
 /* Leases the lowest deliverable offset in [oldest, hwm). nonce is a fresh random number (the top bit is ignored).
  * *ret_found is false when nothing can be delivered: nothing there, max_in_flight reached, or the acked-ahead set is
  * full and the offset that blocks the frontier is leased. The set counts as full for an offset too that would not fit
@@ -86,10 +105,11 @@ bool nrd_queue_leased(const NrdQueue *queue, uint64_t offset, uint64_t nonce, in
 /* The offset behind this live lease and all up to end (exclusive) can never be read: settles them without a reader.
  * When the set cannot hold them all, those that fit are settled and the rest will be met again; the lease itself is
  * given back if even it does not fit. Other leases on what is settled are dropped. Returns how many offsets were
- * settled; 0 for a lease that is not there. From the frontier the cost does not depend on the range. */
+ * settled; 0 for a lease that is not there, or is prepared. From the frontier the cost does not depend on the range. */
 uint64_t nrd_queue_skip(NrdQueue *queue, NrdLease lease, uint64_t end);
 
-/* Gives back every lease whose time is over; returns how many. */
+/* Gives back every lease whose time is over, but those that are prepared to be settled: their timeout starts again.
+ * Returns how many were given back. */
 uint32_t nrd_queue_expire(NrdQueue *queue, int64_t now_mono_ms);
 
 /* Monotonic time at which the next lease ends, or INT64_MAX. */

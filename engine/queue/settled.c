@@ -24,6 +24,17 @@ NrdSettled *nrd_settled_new(void)
     return settled;
 }
 
+NrdSettled *nrd_settled_copy(const NrdSettled *settled)
+{
+    NrdSettled *copy = nrd_settled_new();
+    guint n = nrd_settled_n_ahead(settled);
+    copy->frontier = settled->frontier;
+    copy->gaps_bytes = settled->gaps_bytes;
+    if (n > 0)
+        g_array_append_vals(copy->ahead, &g_array_index(settled->ahead, uint64_t, settled->head), n);
+    return copy;
+}
+
 void nrd_settled_free(NrdSettled *settled)
 {
     if (!settled)

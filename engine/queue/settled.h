@@ -13,7 +13,8 @@
 
 typedef struct NrdSettled NrdSettled;
 
-NrdSettled *nrd_settled_new(void);          /* frontier 0, nothing ahead */
+NrdSettled *nrd_settled_new(void); /* frontier 0, nothing ahead */
+NrdSettled *nrd_settled_copy(const NrdSettled *settled);
 void nrd_settled_free(NrdSettled *settled); /* takes NULL */
 
 uint64_t nrd_settled_frontier(const NrdSettled *settled);

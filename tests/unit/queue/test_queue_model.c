@@ -12,6 +12,7 @@ typedef struct Cell {
     CellState state;
     uint64_t nonce;
     int64_t expiry_ms;
+    bool prepared; /* with the world's: will be settled */
 } Cell;
 
 typedef struct World {
@@ -23,10 +24,22 @@ typedef struct World {
     uint64_t hwm;
     int64_t now_ms;
     NrdLease seen[64]; /* leases of all ages, to be tried again */
+    bool preparing;
+    NrdLease leases[16]; /* those that were to be prepared */
+    int errors[16];
+    NrdSettling settling;
+    int n_prepared, n_refused, n_ended[2];
     int n_found, n_acked, n_again, n_stale, n_skipped, n_in_runs, n_acked_in_runs;
 } World;
 
 /* ---- the model ---- */
+
+/* What is prepared counts as settled in a world of its own. */
+static bool will_be_settled(const World *world, uint64_t offset)
+{
+    const Cell *cell = &world->cells[offset];
+    return cell->state == SETTLED || (cell->state == LEASED && world->preparing && cell->prepared);
+}
 
 static uint64_t frontier(const World *world)
 {
@@ -51,9 +64,26 @@ static void settle_below(World *world, uint64_t below)
 }
 
 /* All offsets lie within the reach of the bitmap, so that the count alone limits the set. */
+static bool has_room_prepared(const World *world, uint64_t offset)
+{
+    uint64_t first = 0;
+    uint32_t n = 0;
+    while (first < N_CELLS && will_be_settled(world, first))
+        first++;
+    for (uint64_t other = first; other < N_CELLS; other++)
+        n += will_be_settled(world, other);
+    return offset == first || n < world->limits.max_acked_ahead || will_be_settled(world, offset);
+}
+
 static bool has_room(const World *world, uint64_t offset)
 {
-    return offset == frontier(world) || count(world, SETTLED) < world->limits.max_acked_ahead;
+    return (offset == frontier(world) || count(world, SETTLED) < world->limits.max_acked_ahead) &&
+           has_room_prepared(world, offset);
+}
+
+static bool is_prepared(const World *world, uint64_t offset)
+{
+    return world->cells[offset].state == LEASED && will_be_settled(world, offset);
 }
 
 static bool model_deliverable(World *world, uint64_t *ret_offset)
@@ -72,6 +102,13 @@ static bool model_live(const World *world, NrdLease lease)
 {
     const Cell *cell = &world->cells[lease.offset];
     return cell->state == LEASED && cell->nonce == lease.nonce && world->now_ms < cell->expiry_ms;
+}
+
+static int model_ack_error(const World *world, NrdLease lease)
+{
+    if (!model_live(world, lease))
+        return -ESTALE;
+    return is_prepared(world, lease.offset) || !has_room(world, lease.offset) ? -EAGAIN : 0;
 }
 
 /* ---- steps ---- */
@@ -99,7 +136,7 @@ static void step_take(World *world)
         return;
     g_assert_cmpuint(lease.offset, ==, offset);
     g_assert_cmpuint(lease.nonce, ==, nonce & INT64_MAX);
-    world->cells[offset] = (Cell){ LEASED, lease.nonce, world->now_ms + world->limits.visibility_timeout_ms };
+    world->cells[offset] = (Cell){ LEASED, lease.nonce, world->now_ms + world->limits.visibility_timeout_ms, false };
     *any_seen(world) = lease;
     world->n_found++;
 }
@@ -139,10 +176,78 @@ static void step_take_run(World *world)
         expected);
     for (uint32_t i = 0; i < expected; i++) {
         g_assert_cmpuint(nonces[i] >> 63, ==, 0);
-        world->cells[first + i] = (Cell){ LEASED, nonces[i], world->now_ms + world->limits.visibility_timeout_ms };
+        world->cells[first + i] =
+            (Cell){ LEASED, nonces[i], world->now_ms + world->limits.visibility_timeout_ms, false };
         *any_seen(world) = (NrdLease){ first + i, nonces[i] };
     }
     world->n_in_runs += (int)expected;
+}
+
+/* Some of what is leased, and one more. */
+static void begin_settling(World *world)
+{
+    size_t n = 0;
+    for (uint64_t offset = frontier(world); offset < N_CELLS && n < 15; offset++) {
+        if (world->cells[offset].state == LEASED && g_rand_boolean(world->rand))
+            world->leases[n++] = (NrdLease){ offset, world->cells[offset].nonce };
+    }
+    world->leases[n++] = *any_seen(world);
+    world->settling = (NrdSettling){ world->leases, n, world->errors };
+    for (uint64_t offset = 0; offset < N_CELLS; offset++)
+        world->cells[offset].prepared = false;
+    world->preparing = true;
+    size_t n_prepared = nrd_queue_prepare(world->queue, &world->settling, world->now_ms);
+    for (size_t i = 0; i < n; i++) {
+        NrdLease lease = world->leases[i];
+        int expected = !model_live(world, lease)                                                     ? -ESTALE
+                       : is_prepared(world, lease.offset) || !has_room_prepared(world, lease.offset) ? -EAGAIN
+                                                                                                     : 0;
+        g_assert_cmpint(world->errors[i], ==, expected);
+        world->cells[lease.offset].prepared = world->cells[lease.offset].prepared || expected == 0;
+        n_prepared -= expected == 0;
+        world->n_prepared += expected == 0;
+        world->n_refused += expected < 0;
+    }
+    g_assert_cmpuint(n_prepared, ==, 0);
+}
+
+static void assert_prepared_snapshot(World *world)
+{
+    g_autoptr(GArray) ahead = g_array_new(FALSE, FALSE, sizeof(uint64_t));
+    NrdFrontier state = { .frontier = 0, .ahead = ahead };
+    nrd_queue_snapshot_prepared(world->queue, &state);
+    guint n = 0;
+    for (uint64_t offset = 0; offset < N_CELLS; offset++) {
+        bool there = offset < state.frontier || (n < ahead->len && g_array_index(ahead, uint64_t, n) == offset);
+        n += offset >= state.frontier && there;
+        g_assert_true(there == will_be_settled(world, offset));
+    }
+    g_assert_cmpuint(ahead->len, ==, n);
+}
+
+static void end_settling(World *world)
+{
+    bool durable = g_rand_boolean(world->rand);
+    assert_prepared_snapshot(world);
+    nrd_queue_conclude(world->queue, &world->settling, durable, world->now_ms);
+    nrd_queue_end_prepared(world->queue, durable);
+    for (uint64_t offset = 0; offset < N_CELLS; offset++) {
+        Cell *cell = &world->cells[offset];
+        if (is_prepared(world, offset) && durable)
+            cell->state = SETTLED;
+        else if (is_prepared(world, offset) && cell->expiry_ms <= world->now_ms)
+            cell->expiry_ms = world->now_ms + world->limits.visibility_timeout_ms;
+    }
+    world->preparing = false;
+    world->n_ended[durable]++;
+}
+
+static void step_settle(World *world)
+{
+    if (world->preparing)
+        end_settling(world);
+    else
+        begin_settling(world);
 }
 
 /* All that is leased from some offset on, and one more; with holes where leases are not. */
@@ -159,7 +264,7 @@ static void step_ack_many(World *world)
     leases[n++] = *any_seen(world);
     for (; n_expected < n && expected_error == 0; n_expected += expected_error == 0) {
         NrdLease lease = leases[n_expected];
-        expected_error = !model_live(world, lease) ? -ESTALE : has_room(world, lease.offset) ? 0 : -EAGAIN;
+        expected_error = model_ack_error(world, lease);
         if (expected_error == 0)
             world->cells[lease.offset].state = SETTLED;
     }
@@ -170,7 +275,7 @@ static void step_ack_many(World *world)
 
 static void step_ack(World *world, NrdLease lease)
 {
-    int expected = !model_live(world, lease) ? -ESTALE : has_room(world, lease.offset) ? 0 : -EAGAIN;
+    int expected = model_ack_error(world, lease);
     g_assert_cmpint(nrd_queue_ack(world->queue, lease.offset, lease.nonce, world->now_ms), ==, expected);
     if (expected == 0)
         world->cells[lease.offset].state = SETTLED;
@@ -181,7 +286,7 @@ static void step_ack(World *world, NrdLease lease)
 
 static void step_nack(World *world, NrdLease lease)
 {
-    int expected = model_live(world, lease) ? 0 : -ESTALE;
+    int expected = !model_live(world, lease) ? -ESTALE : is_prepared(world, lease.offset) ? -EAGAIN : 0;
     g_assert_cmpint(nrd_queue_nack(world->queue, lease.offset, lease.nonce, world->now_ms), ==, expected);
     if (expected == 0)
         world->cells[lease.offset].state = FREE;
@@ -189,7 +294,7 @@ static void step_nack(World *world, NrdLease lease)
 
 static void step_extend(World *world, NrdLease lease)
 {
-    int expected = model_live(world, lease) ? 0 : -ESTALE;
+    int expected = !model_live(world, lease) ? -ESTALE : is_prepared(world, lease.offset) ? -EAGAIN : 0;
     g_assert_cmpint(nrd_queue_extend(world->queue, lease.offset, lease.nonce, world->now_ms), ==, expected);
     if (expected == 0)
         world->cells[lease.offset].expiry_ms = world->now_ms + world->limits.visibility_timeout_ms;
@@ -199,7 +304,7 @@ static uint64_t model_skip(World *world, NrdLease lease, uint64_t end)
 {
     Cell *cell = &world->cells[lease.offset];
     uint64_t n_settled = 0;
-    if (cell->state != LEASED || cell->nonce != lease.nonce)
+    if (cell->state != LEASED || cell->nonce != lease.nonce || is_prepared(world, lease.offset))
         return 0;
     bool all = lease.offset == frontier(world);
     for (uint64_t offset = lease.offset; offset < MAX(end, lease.offset + 1); offset++) {
@@ -242,7 +347,9 @@ static void step_time(World *world)
     uint32_t n_expired = 0;
     for (uint64_t offset = 0; offset < N_CELLS; offset++) {
         Cell *cell = &world->cells[offset];
-        if (cell->state == LEASED && cell->expiry_ms <= world->now_ms) {
+        if (is_prepared(world, offset) && cell->expiry_ms <= world->now_ms) {
+            cell->expiry_ms = world->now_ms + world->limits.visibility_timeout_ms;
+        } else if (cell->state == LEASED && cell->expiry_ms <= world->now_ms) {
             cell->state = FREE;
             n_expired++;
         }
@@ -282,6 +389,7 @@ static void step_restart(World *world)
     nrd_queue_free(world->queue);
     world->queue = nrd_queue_new(&world->limits);
     nrd_queue_restore(world->queue, &state, world->hwm);
+    world->preparing = false;
     for (uint64_t offset = 0; offset < N_CELLS; offset++) {
         if (world->cells[offset].state == LEASED)
             world->cells[offset].state = FREE;
@@ -293,6 +401,7 @@ static void step_seek(World *world)
     uint64_t target =
         world->oldest + (uint64_t)g_rand_int_range(world->rand, 0, (gint32)(world->hwm - world->oldest) + 1);
     nrd_queue_seek(world->queue, target);
+    world->preparing = false;
     for (uint64_t offset = 0; offset < N_CELLS; offset++)
         world->cells[offset].state = offset < target ? SETTLED : FREE;
 }
@@ -334,6 +443,8 @@ static void step(World *world)
         step_seek(world);
     else
         step_configure(world);
+    if (g_rand_int_range(world->rand, 0, 20) == 0)
+        step_settle(world);
 }
 
 static void test_model(void)
@@ -345,6 +456,7 @@ static void test_model(void)
         memset(world.cells, 0, sizeof world.cells);
         memset(world.seen, 0, sizeof world.seen);
         world.oldest = world.hwm = 0;
+        world.preparing = false;
         for (int i = 0; i < 1000; i++) {
             step(&world);
             if (i % 10 == 0)
@@ -361,6 +473,9 @@ static void test_model(void)
     g_assert_cmpint(world.n_skipped, >, 100);
     g_assert_cmpint(world.n_in_runs, >, 2000);
     g_assert_cmpint(world.n_acked_in_runs, >, 1000);
+    g_assert_cmpint(world.n_prepared, >, 2000);
+    g_assert_cmpint(world.n_refused, >, 1000);
+    g_assert_cmpint(MIN(world.n_ended[0], world.n_ended[1]), >, 1000);
 }
 
 int main(int argc, char **argv)
