@@ -63,16 +63,17 @@ static size_t settle_some(NrdPartition *partition, NrdVerb verb, const NrdHold *
     return settle_leases(partition, verb, leases, n_ours, ret_error);
 }
 
-static int may_settle(NrdPartition *partition)
+/* Leases are in memory: read-only, they can be given back and prolonged, and only an ack would have to be written. */
+static int may_settle(NrdPartition *partition, NrdVerb verb)
 {
     int rc = nrd_partition_usable(partition);
-    return rc == 0 && partition->topic->engine->read_only ? -EROFS : rc;
+    return rc == 0 && verb == NRD_VERB_ACK && partition->topic->engine->read_only ? -EROFS : rc;
 }
 
 size_t nrd_partition_settle_many(NrdPartition *partition, NrdVerb verb, const NrdHold *holds, size_t n, int *ret_error)
 {
     size_t n_done = 0;
-    int error = may_settle(partition);
+    int error = may_settle(partition, verb);
     while (n_done < n && error == 0)
         n_done += settle_some(partition, verb, holds + n_done, n - n_done, &error);
     if (verb == NRD_VERB_ACK)
@@ -102,7 +103,7 @@ static void settle_wake(NrdPartition *partition, const int *errors, size_t n)
 
 int nrd_partition_settle_durably(NrdPartition *partition, const NrdHold *holds, size_t n, int *ret_errors)
 {
-    int rc = n > 0 ? may_settle(partition) : nrd_partition_usable(partition);
+    int rc = n > 0 ? may_settle(partition, NRD_VERB_ACK) : nrd_partition_usable(partition);
     for (size_t i = 0; i < n; i++) {
         g_assert(holds[i].partition == partition->number);
         ret_errors[i] = rc;
