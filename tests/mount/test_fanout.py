@@ -383,7 +383,7 @@ def test_codecs_and_segments(m):
     for start in range(0, 3000, 500):
         produce(m.part("p"), *expected[start:start + 500])
     assert arrive(m, 3000) == lines(*expected).splitlines()  # one partition each: in order
-    assert number(m.part("c"), "segments") > 1
+    wait_for(lambda: number(m.part("c"), "segments") > 1, "the segment to be rolled")  # records are seen before
 
 
 # ---- status ----
