@@ -83,6 +83,8 @@ void nrd_check_frontier(NrdCheck *check, const char *dir, uint64_t end_offset);
 /* Cursors of fan-out: whether a file of a partition is one, and what is wrong with it. */
 bool nrd_check_is_cursor(const char *name);
 void nrd_check_cursor(NrdCheck *check, const char *path, uint64_t end_offset);
+/* Those that the children in the topic's record should have in a partition's folder, and have not. */
+void nrd_check_missing_cursors(NrdCheck *check, const char *dir, const NrdTopicRecord *record);
 
 /* Reports a name that belongs to no file of the layout. */
 void nrd_check_stray(NrdCheck *check, const char *dir, const char *name);

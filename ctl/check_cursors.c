@@ -34,6 +34,32 @@ static bool find_newest(const uint8_t *bytes, size_t size, NrdCursorSlot *ret_ne
     return found;
 }
 
+/* Whether a slot was written and is not whole: of two, the one that counts may be the older one then. */
+static bool has_damaged_slot(const uint8_t *bytes, size_t size)
+{
+    static const uint8_t unwritten[NRD_CURSOR_SLOT_BYTES];
+    for (size_t pos = 0; pos <= NRD_CURSOR_SLOT_GAP; pos += NRD_CURSOR_SLOT_GAP) {
+        NrdCursorSlot slot;
+        size_t n = size > pos ? MIN(size - pos, NRD_CURSOR_SLOT_BYTES) : 0;
+        bool whole = n == NRD_CURSOR_SLOT_BYTES && nrd_cursor_slot_decode(bytes + pos, &slot) == 0;
+        if (!whole && n > 0 && memcmp(bytes + pos, unwritten, n) != 0)
+            return true;
+    }
+    return false;
+}
+
+void nrd_check_missing_cursors(NrdCheck *check, const char *dir, const NrdTopicRecord *record)
+{
+    for (guint i = 0; i < record->children->len; i++) {
+        const NrdChildRecord *child = record->children->pdata[i];
+        g_autofree char *path = g_strdup_printf("%s/" PREFIX "%s" SUFFIX, dir, child->name);
+        struct stat st;
+        if (nrd_io_stat(check->root_fd, path, &st) == -ENOENT)
+            nrd_check_note(check, path, "cursor",
+                           "it is missing; what was committed here since the attach is copied again");
+    }
+}
+
 void nrd_check_cursor(NrdCheck *check, const char *path, uint64_t end_offset)
 {
     g_autoptr(GBytes) bytes = NULL;
@@ -52,4 +78,7 @@ void nrd_check_cursor(NrdCheck *check, const char *path, uint64_t end_offset)
                         "it says that offsets below %" PRIu64 " were copied, but the records end at %" PRIu64
                         ": records are lost",
                         newest.offset, end_offset);
+    else if (has_damaged_slot(data, size) || size < NRD_CURSOR_FILE_BYTES)
+        nrd_check_note(check, path, "cursor",
+                       "one slot is damaged or cut off; if it was the newer one, what was copied last is copied again");
 }

@@ -101,6 +101,8 @@ static void check_folder(NrdCheck *check, const char *dir, const NrdTopicRecord 
         else
             n_found++;
         nrd_check_partition(check, path);
+        if (record && number < n_expected)
+            nrd_check_missing_cursors(check, path, record);
     }
     if (record && n_found < n_expected && nrd_check_going(check))
         nrd_check_note(check, dir, "folder",

@@ -429,6 +429,28 @@ def test_check_reads_the_cursors_of_fanout(data):
         assert not word or word in findings[0]["message"]
 
 
+def test_check_notes_what_makes_a_child_get_records_twice(mounts):
+    m = mounts()
+    m.make("p")
+    m.make("c")
+    os.mkdir(m.topic("p") + "/children/c")
+    produce(m.part("p"), *range(5))
+    wait_for(lambda: number(m.part("c"), "hwm") == 5, "the copies")
+    m.stop()
+    path = f"{m.data}/topics/p/p00000/fanout-c.offset"
+    whole = read_file(path)
+    assert check(m.data)[0] == []
+    for bad in (whole[:4100] + bytes([whole[4100] ^ 1]) + whole[4101:], whole[:2000], None):
+        os.unlink(path)
+        if bad is not None:
+            with open(path, "wb") as file:
+                file.write(bad)
+        findings, _ = check(m.data)
+        assert [(f["severity"], f["kind"]) for f in findings] == [("note", "cursor")], findings
+        with open(path, "wb") as file:
+            file.write(whole)
+
+
 # -- dump
 
 
