@@ -338,7 +338,7 @@ def test_a_stop_wakes_readers_of_every_kind(m, number_):
     blocked_ = [Background(reader_of, folder, name) for folder in folders for name in FILES]
     polled = [Background(call, folder, name) for folder in folders for name in FILES
               for call in (poller_of, epoller_of)]
-    wait_for(lambda: in_kernel(len(blocked_) + len(polled)), "all of them to wait")
+    wait_for(lambda: in_kernel(*blocked_, *polled), "all of them to wait")
     start = time.monotonic()
     m.process.send_signal(number_)
     assert m.wait_exit(20) == 0
@@ -362,7 +362,7 @@ def test_a_forced_umount_ends_the_wait(m):
     assert holder.read() == b"x\n"
     reads = [Background(reader_of, part, name) for name in FILES]
     polls = [Background(poller_of, part, name) for name in FILES]
-    wait_for(lambda: in_kernel(len(reads) + len(polls)), "all of them to wait")
+    wait_for(lambda: in_kernel(*reads, *polls), "all of them to wait")
     subprocess.run(["umount", "-f", m.mnt], check=False, stderr=subprocess.DEVNULL)  # busy, and cut off all the same
     assert m.wait_exit(20) == 0
     m.gone()
@@ -379,13 +379,13 @@ def test_a_forced_umount_ends_the_wait(m):
         assert consumer.read() == b"x\n"
 
 
-def in_kernel(count):
-    """Whether so many threads of this process sleep in read, poll or epoll_wait."""
-    waiting = 0
-    for tid in os.listdir("/proc/self/task"):
+def in_kernel(*calls):
+    """Whether the threads of all these calls sleep in read, poll or epoll_wait."""
+    for call in calls:
         try:
-            with open(f"/proc/self/task/{tid}/syscall", encoding="utf-8") as file:
-                waiting += file.read().split()[0] in WAITING["read"] + WAITING["poll"]
+            with open(f"/proc/self/task/{call.thread.native_id}/syscall", encoding="utf-8") as file:
+                if file.read().split()[0] not in WAITING["read"] + WAITING["poll"]:
+                    return False
         except OSError:
-            pass
-    return waiting >= count
+            return False
+    return True
