@@ -7,6 +7,7 @@ os.write.
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -60,6 +61,14 @@ def mountinfo(path):
             if fields[4].replace("\\040", " ") == wanted:
                 found = fields[fields.index("-") + 1]
     return found
+
+
+def interrupt_kept_by_libfuse(report):
+    """Whether a leak report is about the one request that libfuse itself keeps at its end: an interrupt that came after the
+    answer to what it interrupts waits in its list for the next request."""
+    one = "SUMMARY: AddressSanitizer: 128 byte(s) leaked in 1 allocation(s)."
+    frames = re.findall(r"^ +#[1-9]\d* .*$", report, re.M)
+    return one in report and len(frames) == 1 and "libfuse3.so" in frames[0]
 
 
 class Mount:
@@ -154,7 +163,9 @@ class Mount:
         for name in sorted(os.listdir(self.base)):
             if name.startswith("sanitizer"):
                 with open(os.path.join(self.base, name), encoding="utf-8", errors="replace") as file:
-                    raise Failed(f"sanitizer report {name}:\n{file.read()[:6000]}")
+                    text = file.read()
+                if not interrupt_kept_by_libfuse(text):
+                    raise Failed(f"sanitizer report {name}:\n{text[:6000]}")
             if name.startswith("stderr."):
                 with open(os.path.join(self.base, name), encoding="utf-8", errors="replace") as file:
                     text = file.read()
