@@ -288,8 +288,10 @@ typedef enum NrdUrgency {
     NRD_URGENCY_FULL,  /* far more is buffered: reply to the writer only after nrd_producer_sync has called back */
 } NrdUrgency;
 
-/* Tells what the buffer needs after a write; arranges the background commit after linger_ms. */
-NrdUrgency nrd_producer_wrote(NrdProducer *producer);
+/* Tells what the buffer needs after a write; arranges the background commit after linger_ms. more_follows: the same program
+ * is about to write or sync more, within microseconds (the kernel has cut its write); then a commit that is due waits for it,
+ * 2 ms at most. */
+NrdUrgency nrd_producer_wrote(NrdProducer *producer, bool more_follows);
 
 /* Commits in the background's name what the producers of the partition hold: runs a commit on this thread unless one is
  * under way already. A failure is kept for nrd_producer_check. May block on the disk. Needs no producer: after the reply
@@ -334,7 +336,7 @@ int nrd_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer 
 int nrd_topic_producer_check(NrdTopicProducer *producer) NRD_MUST_CHECK;
 void nrd_topic_producer_add(NrdTopicProducer *producer, const void *key, size_t key_size, const void *payload,
                             size_t payload_size);
-NrdUrgency nrd_topic_producer_wrote(NrdTopicProducer *producer); /* NOW: call nrd_topic_flush */
+NrdUrgency nrd_topic_producer_wrote(NrdTopicProducer *producer, bool more_follows); /* NOW: call nrd_topic_flush */
 void nrd_topic_flush(NrdTopic *topic);
 void nrd_topic_producer_sync(NrdTopicProducer *producer, NrdSyncScope scope, NrdDoneFn done, void *user_data);
 NrdTopicProducer *nrd_topic_producer_ref(NrdTopicProducer *producer);
