@@ -8,37 +8,19 @@ import subprocess
 
 import pytest
 import seglog
+from disk import MIB, start_on
 from support import (Consumer, drain, fails, lines, log, number, open_fails, produce, read_file, shell, wait_for,
                      write_all, write_file, xattr)
 
-MIB = 1 << 20
-
 
 @pytest.fixture
-def small_disk(tmp_path):
-    """A small ext4 file system of its own, mounted."""
-    image, folder = tmp_path / "disk.img", tmp_path / "disk"
-    folder.mkdir()
-    with open(image, "wb") as file:
-        file.truncate(24 * MIB)
-    subprocess.run(["/sbin/mkfs.ext4", "-q", "-m", "0", "-F", str(image)], check=True, stdin=subprocess.DEVNULL)
-    done = subprocess.run(["mount", "-o", "loop", str(image), str(folder)], stdin=subprocess.DEVNULL,
-                          stderr=subprocess.PIPE, check=False)
-    if done.returncode != 0:
-        pytest.skip("no loop device: " + done.stderr.decode().strip())
-    yield str(folder)
-    for command in (["umount", str(folder)], ["umount", "-l", str(folder)]):
-        if subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0:
-            break
-    os.unlink(image)
+def small_disk(disks):
+    return disks(24 * MIB)
 
 
 @pytest.fixture
 def on_small_disk(small_disk, mounts):
-    mount = mounts(start=False)
-    mount.data = small_disk + "/data"
-    os.mkdir(mount.data)
-    return mount.start()
+    return start_on(small_disk, mounts)
 
 
 def fill(disk):
@@ -74,7 +56,7 @@ def test_full_disk(small_disk, on_small_disk):
     m = on_small_disk
     part = m.make("t")
     produce(part, "first")
-    filler = fill(small_disk)
+    filler = fill(small_disk.folder)
     record = lambda i: b"%06d " % i + b"z" * 20000 + b"\n"  # noqa: E731
     fd = os.open(part + "/produce", os.O_RDWR)
     count = write_until_full(fd, record)
@@ -108,7 +90,7 @@ def test_full_disk_with_several_producers(small_disk, on_small_disk):
     m = on_small_disk
     part = m.make("t", linger_ms=60000)
     produce(part, "first")
-    filler = fill(small_disk)
+    filler = fill(small_disk.folder)
     fds = [os.open(part + "/produce", os.O_WRONLY) for _ in range(3)]
     big = os.open(part + "/produce", os.O_WRONLY)
     count = write_until_full(big, lambda i: b"%06d " % i + b"z" * 20000 + b"\n")
@@ -134,7 +116,7 @@ def test_full_disk_is_told_to_programs(small_disk, on_small_disk):
     m = on_small_disk
     part = m.make("t")
     produce(part, "first")
-    filler = fill(small_disk)
+    filler = fill(small_disk.folder)
     source = m.base + "/source"
     with open(source, "wb") as file:
         file.write(b"".join(b"%d " % i + b"x" * 1000 + b"\n" for i in range(6000)))
@@ -150,7 +132,7 @@ def test_full_disk_is_told_to_programs(small_disk, on_small_disk):
 def test_topics_on_a_full_disk(small_disk, on_small_disk):
     m = on_small_disk
     produce(m.make("t"), "x")
-    filler = fill(small_disk)
+    filler = fill(small_disk.folder)
     for n in range(200):  # file systems keep a little for names
         try:
             os.mkdir(m.topic(f"new{n}"))
@@ -186,7 +168,7 @@ def test_read_only_disk(small_disk, on_small_disk):
     m = on_small_disk
     produce(m.make("t"), "x", "y")
     m.stop()
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True, stdin=subprocess.DEVNULL)
+    small_disk.remount("ro")
     try:
         assert not m.try_start(), "mounted for writing over a read-only file system"
         assert "read-only" in m.stderr().lower(), m.stderr()
@@ -196,7 +178,7 @@ def test_read_only_disk(small_disk, on_small_disk):
         assert open_fails(m.part("t") + "/produce", os.O_WRONLY) == errno.EROFS
         m.stop()
     finally:
-        subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True, stdin=subprocess.DEVNULL)
+        small_disk.remount("rw")
 
 
 class Inject:
