@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from disk import Disk  # noqa: E402
+from disk import MIB, Disk, start_on  # noqa: E402
 from support import NARADFS, SANITIZED, Mount  # noqa: E402
 
 DEFAULT_LIMIT_S = 60
@@ -91,3 +91,13 @@ def disks(tmp_path):
     yield make
     for disk in made:
         disk.destroy()
+
+
+@pytest.fixture
+def small_disk(disks):
+    return disks(24 * MIB)
+
+
+@pytest.fixture
+def on_small_disk(small_disk, mounts):
+    return start_on(small_disk, mounts)

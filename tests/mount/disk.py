@@ -1,5 +1,6 @@
 """A small file system of its own for a test, on a loop device: to be full, read-only, or cut off as in a power cut."""
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -86,3 +87,19 @@ def start_on(disk, mounts):
     mount.data = disk.folder + "/data"
     os.mkdir(mount.data)
     return mount.start()
+
+
+def fill(disk):
+    """Takes all the space there is; the file to remove."""
+    path = disk.folder + "/filler"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    for size in (MIB, 65536, 4096, 512):
+        while True:
+            try:
+                os.write(fd, bytes(size))
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+                break
+    os.fsync(fd)
+    os.close(fd)
+    return path

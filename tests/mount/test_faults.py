@@ -8,35 +8,9 @@ import subprocess
 
 import pytest
 import seglog
-from disk import MIB, start_on
+from disk import fill
 from support import (Consumer, drain, fails, lines, log, number, open_fails, produce, read_file, shell, wait_for,
                      write_all, write_file, xattr)
-
-
-@pytest.fixture
-def small_disk(disks):
-    return disks(24 * MIB)
-
-
-@pytest.fixture
-def on_small_disk(small_disk, mounts):
-    return start_on(small_disk, mounts)
-
-
-def fill(disk):
-    """Takes all the space there is; the file to remove."""
-    path = disk + "/filler"
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-    for size in (MIB, 65536, 4096, 512):
-        while True:
-            try:
-                os.write(fd, bytes(size))
-            except OSError as error:
-                assert error.errno == errno.ENOSPC
-                break
-    os.fsync(fd)
-    os.close(fd)
-    return path
 
 
 def write_until_full(fd, record):
@@ -56,7 +30,7 @@ def test_full_disk(small_disk, on_small_disk):
     m = on_small_disk
     part = m.make("t")
     produce(part, "first")
-    filler = fill(small_disk.folder)
+    filler = fill(small_disk)
     record = lambda i: b"%06d " % i + b"z" * 20000 + b"\n"  # noqa: E731
     fd = os.open(part + "/produce", os.O_RDWR)
     count = write_until_full(fd, record)
@@ -90,7 +64,7 @@ def test_full_disk_with_several_producers(small_disk, on_small_disk):
     m = on_small_disk
     part = m.make("t", linger_ms=60000)
     produce(part, "first")
-    filler = fill(small_disk.folder)
+    filler = fill(small_disk)
     fds = [os.open(part + "/produce", os.O_WRONLY) for _ in range(3)]
     big = os.open(part + "/produce", os.O_WRONLY)
     count = write_until_full(big, lambda i: b"%06d " % i + b"z" * 20000 + b"\n")
@@ -116,7 +90,7 @@ def test_full_disk_is_told_to_programs(small_disk, on_small_disk):
     m = on_small_disk
     part = m.make("t")
     produce(part, "first")
-    filler = fill(small_disk.folder)
+    filler = fill(small_disk)
     source = m.base + "/source"
     with open(source, "wb") as file:
         file.write(b"".join(b"%d " % i + b"x" * 1000 + b"\n" for i in range(6000)))
@@ -132,7 +106,7 @@ def test_full_disk_is_told_to_programs(small_disk, on_small_disk):
 def test_topics_on_a_full_disk(small_disk, on_small_disk):
     m = on_small_disk
     produce(m.make("t"), "x")
-    filler = fill(small_disk.folder)
+    filler = fill(small_disk)
     for n in range(200):  # file systems keep a little for names
         try:
             os.mkdir(m.topic(f"new{n}"))
