@@ -156,12 +156,13 @@ def test_read_only_disk(small_disk, on_small_disk):
 
 
 class Inject:
-    """strace that makes calls of the running daemon on one file fail."""
+    """strace that makes calls of the running daemon on one file fail (without a path: on any)."""
 
     def __init__(self, m, path, calls, fault):
         self.err = m.base + "/strace"
+        on = ["-P", path] if path else []
         self.process = subprocess.Popen(
-            ["strace", "-f", "-qq", "-o", self.err, "-e", f"trace={calls}", "-e", f"inject={calls}:{fault}", "-P", path,
+            ["strace", "-f", "-qq", "-o", self.err, "-e", f"trace={calls}", "-e", f"inject={calls}:{fault}", *on,
              "-p", str(m.process.pid)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_for(lambda: self.attached(m.process.pid), "strace to attach")
 
@@ -278,6 +279,28 @@ def test_failed_write_leaves_nothing(m, error):
     os.close(fd)
     m.restart()
     assert log(part) == b"a\nb\nc\nd\n"
+
+
+def test_enosys_of_the_disk_does_not_end_fsync(m):
+    """The kernel would answer every later fsync of the mount itself, with success."""
+    need_strace()
+    part = m.make("t", linger_ms=60000)
+    produce(part, "a", "b")
+    consumer = Consumer(part)
+    assert consumer.read() == b"a\n"
+    fault = Inject(m, None, "fdatasync,fsync", "error=ENOSYS")
+    try:
+        assert fails(consumer.sync) == errno.EIO
+        assert fault.fired() >= 1
+    finally:
+        fault.stop()
+    consumer.sync()
+    produce(part, "c")
+    m.kill()
+    consumer.close()
+    m.start()
+    assert log(part) == b"a\nb\nc\n"
+    assert drain(part) == b"b\nc\n"
 
 
 @pytest.mark.parametrize("name,data", [("produce", b"c\nd\n"), ("produce.jsonl", b'{"payload":"c"}\n{"payload":"d"}\n'),
