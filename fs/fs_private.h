@@ -18,6 +18,7 @@
 #include "fs/fs.h"
 #include "fs/partial_budget.h"
 
+#include <errno.h>
 #include <fuse_lowlevel.h>
 #include <glib.h>
 #include <sys/stat.h>
@@ -279,10 +280,12 @@ static inline NrdHandle *nrd_fi_handle(const struct fuse_file_info *fi)
     return (NrdHandle *)(uintptr_t)fi->fh;
 }
 
-/* Engine errors are negative. The reply's own failure means that nobody waits for it any more. */
+/* Engine errors are negative. The reply's own failure means that nobody waits for it any more. ENOSYS may come from a disk or
+ * from a filter of system calls; the kernel would take it for "never ask again" and answer every later fsync itself, with 0
+ * (fuse_fsync, fuse_flush in its fs/fuse/file.c). */
 static inline void nrd_reply_error(fuse_req_t req, int error)
 {
-    fuse_reply_err(req, -error);
+    fuse_reply_err(req, error == -ENOSYS ? EIO : -error);
 }
 
 static inline void nrd_reply_empty(fuse_req_t req)

@@ -6,9 +6,9 @@ import re
 import subprocess
 
 import pytest
+from disk import start_on
 from support import (Consumer, configure, drain, fails, log, produce, read_file, take, wait_for, write_file, xattr)
 from test_faults import Inject, active_segment, need_strace
-from test_topic_disk import disks, start_on  # noqa: F401  # a fixture
 
 LINKS_TO = ("start", "end")
 
