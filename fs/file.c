@@ -12,12 +12,9 @@ static int check_open(NrdNode *node, int flags)
     if (!node->info->ops)
         return S_ISDIR(node->info->mode) ? -EISDIR : -EINVAL;
     if ((flags & O_ACCMODE) == O_RDONLY)
-        return (flags & O_TRUNC) && !node->info->truncate ? -EPERM : 0;
-    if (!node->info->ops->write) {
-        nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(node), "%s was opened for writing: it can only be read",
-                 node->info->name ? node->info->name : nrd_kind_info(node->info->parent)->name);
-        return -EPERM;
-    }
+        return (flags & O_TRUNC) && !node->info->truncate ? nrd_refuse_writing(node, "truncated") : 0;
+    if (!node->info->ops->write)
+        return nrd_refuse_writing(node, "opened for writing");
     return nrd_engine_read_only(node->fs->engine) ? -EROFS : 0;
 }
 

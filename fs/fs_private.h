@@ -233,6 +233,8 @@ void nrd_handles_close_all(NrdFs *fs);
 void nrd_listings_close_all(NrdFs *fs); /* dir.c */
 NrdPlace nrd_handle_place(NrdHandle *handle);
 NrdPlace nrd_node_place(const NrdNode *node);
+/* Says in the log that a file which can only be read was opened for writing, or what else was tried; is -EPERM. */
+int nrd_refuse_writing(const NrdNode *node, const char *what);
 
 /* open_reply.c */
 void nrd_reply_open(fuse_req_t req, NrdHandle *handle);

@@ -135,6 +135,13 @@ void nrd_handles_close_all(NrdFs *fs)
     g_mutex_unlock(&fs->lock);
 }
 
+int nrd_refuse_writing(const NrdNode *node, const char *what)
+{
+    const char *name = node->info->name ? node->info->name : nrd_kind_info(node->info->parent)->name;
+    nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(node), "%s was %s: it can only be read", name, what);
+    return -EPERM;
+}
+
 NrdPlace nrd_node_place(const NrdNode *node)
 {
     NrdPlace place = NRD_NOWHERE;
