@@ -84,10 +84,21 @@ static int check_alive(const NrdHandle *handle)
     return handle->topic && nrd_topic_deleted(handle->topic) ? -EIDRM : 0;
 }
 
+/* Reading moves the position too: who then writes on from there has left nothing out (note_hole). */
+static void note_read(NrdHandle *handle, size_t size, off_t off)
+{
+    if (!handle->node->info->named)
+        return;
+    g_mutex_lock(&handle->lock);
+    handle->written_to = MAX(handle->written_to, off + (off_t)size);
+    g_mutex_unlock(&handle->lock);
+}
+
 void nrd_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
     NrdHandle *handle = nrd_fi_handle(fi);
     int error = check_alive(handle);
+    note_read(handle, size, off);
     if (error < 0)
         nrd_reply_error(req, error);
     else if (size == 0)

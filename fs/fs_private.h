@@ -202,7 +202,7 @@ struct NrdHandle {
     gint n_refs;     /* atomic */
     GMutex lock;     /* guards state, as its file's module says, and the next two */
     void *state;
-    off_t written_to; /* the highest position that a write has reached */
+    off_t written_to; /* the highest position that a write or a read has reached */
     bool hole_told;   /* see note_hole */
 };
 

@@ -572,6 +572,94 @@ def test_a_write_that_begins_in_the_refused_record(m, where, name, make):
     assert log(part) == b"1\n2\n3\n"
 
 
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("name,whole", [("produce.jsonl", obj(1)), ("produce.bin", binary(b"1"))])
+def test_an_unfinished_record_wherever_it_is_written(m, name, whole, where):
+    part = m.make("t", linger_ms=60000)
+    fd = os.open(f"{place(m, 't', where)}/{name}", os.O_WRONLY)
+    os.write(fd, whole + whole[:5])
+    for _ in range(2):
+        assert fails(os.fsync, fd) == errno.EINVAL
+    wait_for(lambda: number(part, "hwm") == 1, "what is complete")
+    os.write(fd, whole[5:] + whole[:-2])
+    os.close(os.dup(fd))  # not the last: no error, and no end
+    wait_for(lambda: number(part, "hwm") == 2, "what is complete")
+    os.close(fd)
+    wait_for(lambda: told(m, "dropped", "topic=t"), "the line of the log")
+    time.sleep(0.3)
+    assert log(part) == b"1\n1\n"
+
+
+@pytest.mark.parametrize("name,data", [("produce", b"b\n"), ("produce.jsonl", obj("b")), ("produce.bin", binary(b"b"))])
+@pytest.mark.parametrize("flag", ["O_SYNC", "O_DSYNC"])
+def test_a_synchronous_write_that_fails(m, name, data, flag):
+    """The program tries again until it succeeds: one copy."""
+    need_strace()
+    part = m.make("t", linger_ms=60000)
+    produce(part, "a")
+    fd = os.open(f"{part}/{name}", os.O_RDWR | getattr(os, flag))
+    fault = Inject(m, active_segment(m, "t"), "pwrite64,pwritev,pwritev2,write,writev", "error=ENOSPC")
+    try:
+        for _ in range(3):
+            assert fails(os.write, fd, data) == errno.ENOSPC
+        assert log(part) == b"a\n"
+    finally:
+        fault.stop()
+    assert os.write(fd, data) == len(data)
+    assert log(part) == b"a\nb\n"
+    assert os.read(fd, 100) == b"p00000 1 1\n"
+    assert os.write(fd, data) == len(data)  # and the same again is another record
+    os.close(fd)
+    assert log(part) == b"a\nb\nb\n"
+
+
+def poison(m, name, number_=0):
+    fault = Inject(m, active_segment(m, name), "fdatasync,fsync", "error=EIO")
+    try:
+        assert fails(produce, m.part(name, number_), "poison") == errno.EIO
+    finally:
+        fault.stop()
+    assert number(m.part(name, number_), "poisoned") == 1
+
+
+def test_producing_to_a_topic_around_a_poisoned_partition(m):
+    """Its records go to the others at once; reading and consuming go on in all; reopened, it takes its share again."""
+    need_strace()
+    m.make("t", partitions=2)
+    produce(m.part("t", 0), "before")
+    poison(m, "t")
+    produce(m.topic("t"), *range(20))
+    wait_for(lambda: number(m.part("t", 1), "hwm") == 20, "the records")
+    assert sorted(log(m.part("t", 1)).split(), key=int) == [b"%d" % n for n in range(20)]
+    assert log(m.part("t", 0)) == b"before\n"
+    assert sorted(drain(m.topic("t")).split()) == sorted([b"before", *(b"%d" % n for n in range(20))])
+    write_file(m.part("t", 0) + "/ctl", b"reopen\n")
+    produce(m.topic("t"), *range(20, 40))
+    wait_for(lambda: number(m.part("t", 0), "hwm") + number(m.part("t", 1), "hwm") == 41, "the records")
+    assert number(m.part("t", 0), "hwm") > 5
+
+
+@pytest.mark.parametrize("how", ["reopen", "kill", "restart"])
+def test_producing_to_a_topic_that_is_all_poisoned(m, how):
+    """The fsync is worth what it says: each record is there once when the disk has been looked at again."""
+    need_strace()
+    part = m.make("t")
+    produce(part, "before")
+    poison(m, "t")
+    produce(m.topic("t"), *range(20))
+    assert log(part) == b"before\n"
+    if how == "reopen":
+        write_file(part + "/ctl", b"reopen\n")
+    elif how == "kill":
+        m.crash()
+    else:
+        m.restart()
+    wait_for(lambda: number(part, "hwm") >= 21, "the records", 40)
+    seen = log(part).split()
+    assert [record for record in seen if record != b"poison"] == [b"before", *(b"%d" % n for n in range(20))]
+    assert seen.count(b"poison") <= 1  # never acknowledged: it may be there, once
+
+
 # -- consuming
 
 
