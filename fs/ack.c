@@ -146,7 +146,8 @@ static void ack_write(NrdHandle *handle, fuse_req_t req, const char *buf, size_t
         fuse_reply_write(req, taken);
 }
 
-/* Not at every close: see consume_release. */
+/* Not at every close: a forked child closes its copy of the descriptor in the middle of a line. A receipt that was cut in
+ * its number is nobody's, so a whole one without its newline is meant. */
 static void ack_release(NrdHandle *handle, bool last)
 {
     (void)!feed(handle, NULL, 0, NULL); /* nobody is there to be told; it was logged */

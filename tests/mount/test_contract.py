@@ -768,6 +768,46 @@ def test_verbs_without_an_offset_leave_a_partial_record_alone(m):
     assert drain(part) == b"cdef\n"
 
 
+@pytest.mark.parametrize("cut", [b"ack", b"ack 1", b"nack 1", b"extend", b"a"])
+@pytest.mark.parametrize("where", PLACES)
+def test_a_line_that_was_cut_by_death(m, cut, where):
+    """What stood in a buffer of the program's: `ack` may be the beginning of `ack 12`, and `ack` alone settles all."""
+    part = m.make("t")
+    produce(part, *range(13))
+    script = f"import os, time; fd = os.open({place(m, 't', where) + '/consume'!r}, os.O_RDWR); " \
+             f"[os.read(fd, 100) for _ in range(13)]; os.write(fd, b'ack 5\\n{cut.decode()}'); " \
+             "print('written', flush=True); time.sleep(600)"
+    child = subprocess.Popen([PYTHON, "-c", script], stdout=subprocess.PIPE)
+    assert child.stdout.readline() == b"written\n"
+    assert (number(part, "acked_ahead"), number(part, "in_flight")) == (1, 12)
+    child.kill()
+    child.wait(20)
+    child.stdout.close()
+    wait_for(lambda: number(part, "in_flight") == 0, "the leases to return")
+    assert (number(part, "frontier"), number(part, "acked_ahead"), number(part, "lag")) == (0, 1, 12)
+    assert len(told(m, "never ended", "topic=t")) == 1
+    assert drain(part) == lines(*range(5), *range(6, 13))
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_a_receipt_without_its_newline(m, where):
+    """A whole one counts at the close; one that was cut is nobody's, and the rest of a line comes with the next write."""
+    part = m.make("t")
+    folder = place(m, "t", where)
+    produce(part, *range(4))
+    receipts = [item["handle"] for item in take(part)]
+    fd = os.open(folder + "/ack", os.O_WRONLY)
+    os.write(fd, f"{receipts[0]}\n{receipts[1][:-3]}".encode())
+    os.close(os.dup(fd))  # not the last
+    os.write(fd, f"{receipts[1][-3:]}\n{receipts[2]}".encode())
+    assert number(part, "frontier") == 2
+    os.close(fd)
+    wait_for(lambda: number(part, "frontier") == 3, "the line at the close")
+    write_file(folder + "/ack", f"extend {receipts[3]}\n{receipts[3][:-2]}".encode())
+    wait_for(lambda: told(m, "refused", "offset=3"), "the line at the close")
+    assert (number(part, "frontier"), number(part, "in_flight")) == (3, 1)
+
+
 def test_the_end_of_file_settles_a_drain(m):
     part = m.make("t")
     produce(part, "a", "b")
