@@ -739,6 +739,73 @@ def test_what_a_full_set_holds_back_wakes(m, name, where):
         assert b"c" in read.join()
 
 
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("key", ["max_in_flight", "max_acked_ahead"])
+def test_a_cap_that_is_raised_wakes(m, where, key):
+    part = m.make("t", **{key: 1})
+    folder = place(m, "t", where)
+    produce(part, *"abc")
+    receipts = [item["handle"] for item in take(part, 1 if key == "max_in_flight" else 2)]
+    if key == "max_acked_ahead":
+        ack(part, receipts[1])
+    with Consumer(folder, flags=os.O_RDONLY) as consumer, Consumer(folder) as polled:
+        read = Background(consumer.read)
+        poll = select.poll()
+        poll.register(polled.fd, select.POLLIN)
+        wait_for(lambda: in_kernel(read), "the reader to wait")
+        assert poll.poll(0) == []
+        configure(m.topic("t"), **{key: 2})
+        assert read.join() == (b"b\n" if key == "max_in_flight" else b"c\n")
+
+
+def test_poison_under_everything_that_is_open(m):
+    """Readers, leases and what waits go on; what could not be committed is, once, when the partition is reopened."""
+    need_strace()
+    part = m.make("t", linger_ms=60000)
+    produce(part, *range(5))
+    holder = Consumer(part)
+    assert [holder.read(), holder.read()] == [b"0\n", b"1\n"]
+    receipt, late = take(part, 2)
+    drained = Consumer(part, "drain")
+    assert drained.read() == b"4\n"
+    parked = [Consumer(folder, flags=os.O_RDWR) for folder in (part, m.topic("t"))]
+    reads = [Background(reader.read) for reader in parked]
+    cursors = [os.open(f"{part}/{name}", os.O_RDONLY) for name in ("log", "from/end")]
+    wait_for(lambda: in_kernel(*reads), "the readers to wait")
+    fault = Inject(m, active_segment(m, "t"), "fdatasync,fsync", "error=EIO")
+    writer = os.open(part + "/produce", os.O_RDWR)
+    try:
+        os.write(writer, b"kept\npart")
+        assert fails(os.fsync, writer) == errno.EIO
+    finally:
+        fault.stop()
+    assert number(part, "poisoned") == 1 and xattr(part, "poison_reason") != ""
+    assert (number(part, "in_flight"), number(part, "hwm")) == (5, 5)
+    assert ack(part, receipt["handle"], sync=True) > 0
+    holder.sync()
+    assert drained.read() == b""
+    assert log(part) == lines(*range(5))
+    assert all(read.running() for read in reads)
+    assert (number(part, "frontier"), number(part, "acked_ahead"), number(part, "in_flight")) == (3, 1, 1)
+    write_file(part + "/ctl", b"reopen\n")
+    assert number(part, "poisoned") == 0
+    assert ack(part, late["handle"]) > 0  # a reopen drops no lease
+    os.write(writer, b"ial\n")  # the failed fsync has ended the line
+    os.fsync(writer)
+    assert sorted(read.join() for read in reads) == [b"kept\n", b"part\n"]
+    assert os.read(writer, 100) == b"p00000 5 7\n"
+    assert [os.read(fd, 100) for fd in cursors] == [lines(*range(5), "kept", "part", "ial"), lines("kept", "part", "ial")]
+    for reader in parked:
+        reader.sync()
+    assert number(part, "frontier") == 7
+    for fd in [writer, *cursors]:
+        os.close(fd)
+    for consumer in [holder, drained, *parked]:
+        consumer.close()
+    m.restart()
+    assert log(part) == lines(*range(5), "kept", "part", "ial") and drain(part) == b"ial\n"
+
+
 @pytest.mark.limit(120)
 @pytest.mark.parametrize("where", PLACES)
 def test_extend_by_receipt_starts_the_time_again(m, where):
