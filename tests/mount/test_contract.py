@@ -575,6 +575,57 @@ def test_a_write_that_begins_in_the_refused_record(m, where, name, make):
     assert log(part) == b"1\n2\n3\n"
 
 
+REFUSED_IN_PIECES = [("produce", lambda text: text + b"\n", [b"x" * (MIB // 2)] * 3, b"x\n"),
+                     ("produce.jsonl", lambda text: obj(text.decode()), [b'{"payload":"' + b"x" * 1000000] * 8, b'x"}\n'),
+                     ("produce.bin", binary, [binary(b"x" * (MIB + 1))[:MIB // 2]], b"x" * (MIB // 2 + 9))]
+
+
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("name,make,pieces_,end", REFUSED_IN_PIECES, ids=["lines", "jsonl", "bin"])
+def test_a_sync_in_the_middle_of_a_refused_record(m, name, make, pieces_, end, where):
+    """It ends nothing: input is skipped up to the end of the record, which is where its framing says."""
+    part = m.make("t", linger_ms=60000)
+    fd = os.open(f"{place(m, 't', where)}/{name}", os.O_WRONLY)
+    os.write(fd, make(b"1"))
+    refused = 0
+    for piece in pieces_:
+        try:
+            os.write(fd, piece)
+        except OSError as error:
+            assert error.errno == errno.EMSGSIZE
+            refused += 1
+            break
+    assert refused == 1
+    for _ in range(2):
+        os.fsync(fd)
+        os.close(os.dup(fd))
+    wait_for(lambda: number(part, "hwm") == 1, "what came before")
+    assert os.write(fd, end + make(b"2")) == len(end) + len(make(b"2"))
+    os.fsync(fd)
+    os.close(fd)
+    wait_for(lambda: number(part, "hwm") == 2, "what comes behind")
+    assert log(part) == b"1\n2\n"
+    assert len(told(m, "refused")) == 1
+
+
+@pytest.mark.parametrize("name,good,bad", [("produce.jsonl", obj(1) + obj(2), b"rubbish\n"),
+                                            ("produce.bin", binary(b"1") + binary(b"2"), b"\xff" * 8)])
+def test_a_synchronous_write_that_is_short(m, name, good, bad):
+    """What its count says is durable."""
+    part = m.make("t", linger_ms=60000)
+    fd = os.open(f"{part}/{name}", os.O_WRONLY | os.O_DSYNC)
+    assert os.write(fd, good + bad) == len(good)
+    assert number(part, "hwm") == 2
+    assert fails(os.write, fd, bad) in (errno.EINVAL, errno.EMSGSIZE)
+    m.kill()
+    try:
+        os.close(fd)
+    except OSError:
+        pass
+    m.start()
+    assert log(part) == b"1\n2\n"
+
+
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("name,whole", [("produce.jsonl", obj(1)), ("produce.bin", binary(b"1"))])
 def test_an_unfinished_record_wherever_it_is_written(m, name, whole, where):
