@@ -64,6 +64,10 @@ int nrd_io_pread_full(int fd, void *buf, size_t size, int64_t pos, size_t *ret_s
 int nrd_io_pwritev_full(int fd, struct iovec *iov, int n_iov, int64_t pos) NRD_MUST_CHECK;
 int nrd_io_pwrite_full(int fd, const void *buf, size_t size, int64_t pos) NRD_MUST_CHECK;
 
+/* Writes zeros from pos to end (nothing when end <= pos), so that the blocks are the file's before they are needed. Errors as
+ * nrd_io_pwritev_full; a part may have been written then. */
+int nrd_io_write_zeros(int fd, uint64_t pos, uint64_t end) NRD_MUST_CHECK;
+
 /* fsync of the folder path beneath dirfd ("." for dirfd itself): makes creates, renames and unlinks in it durable. */
 int nrd_io_sync_dir(int dirfd, const char *path) NRD_MUST_CHECK;
 

@@ -12,6 +12,8 @@
 #include <string.h>
 
 #define PROOF_BYTES 4096
+#define ZEROS_BYTES ((size_t)16 * 1024)
+#define ZEROS_IOV 16
 
 void nrd_io_close(int *fd)
 {
@@ -100,6 +102,24 @@ int nrd_io_pwrite_full(int fd, const void *buf, size_t size, int64_t pos)
 {
     struct iovec iov = { .iov_base = (void *)buf, .iov_len = size };
     return nrd_io_pwritev_full(fd, &iov, 1, pos);
+}
+
+int nrd_io_write_zeros(int fd, uint64_t pos, uint64_t end)
+{
+    static const uint8_t zeros[ZEROS_BYTES];
+    int rc = 0;
+    while (rc == 0 && pos < end) {
+        struct iovec iov[ZEROS_IOV];
+        int n = 0;
+        uint64_t from = pos;
+        for (; n < ZEROS_IOV && pos < end; n++) {
+            size_t size = (size_t)MIN((uint64_t)ZEROS_BYTES, end - pos);
+            iov[n] = (struct iovec){ (void *)(uintptr_t)zeros, size };
+            pos += size;
+        }
+        rc = nrd_io_pwritev_full(fd, iov, n, (int64_t)from);
+    }
+    return rc;
 }
 
 int nrd_io_sync_dir(int dirfd, const char *path)
