@@ -203,7 +203,7 @@ struct NrdHandle {
     gint n_refs;     /* atomic */
     GMutex lock;     /* guards state, as its file's module says, and the next two */
     void *state;
-    off_t written_to; /* the highest position that a write has reached */
+    off_t written_to; /* the highest position that a write or a read has reached */
     bool hole_told;   /* see note_hole */
 };
 
@@ -234,6 +234,11 @@ void nrd_handles_close_all(NrdFs *fs);
 void nrd_listings_close_all(NrdFs *fs); /* dir.c */
 NrdPlace nrd_handle_place(NrdHandle *handle);
 NrdPlace nrd_node_place(const NrdNode *node);
+/* Whether a WRITE of this size may be a part of a larger write(2): the kernel cuts those into requests of max_write, or of a
+ * page less when their memory is not aligned. */
+bool nrd_may_be_cut(const NrdHandle *handle, size_t size);
+/* Says in the log that a file which can only be read was opened for writing, or what else was tried; is -EPERM. */
+int nrd_refuse_writing(const NrdNode *node, const char *what);
 
 /* open_reply.c */
 void nrd_reply_open(fuse_req_t req, NrdHandle *handle);
