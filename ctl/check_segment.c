@@ -208,13 +208,14 @@ static void check_sealed_index(Walk *walk, const char *path, const NrdIndexFileI
 static void check_closed_index(Walk *walk, const NrdIndexFileId *id, const NrdIndex *index)
 {
     NrdIndexEnd end;
+    uint64_t n_gaps;
     const NrdHwm *hwm = &walk->segment->hwm;
     g_autofree char *path = g_strconcat(walk->segment->dir, "/hwm", NULL);
     bool below = hwm->clean && hwm->value < index->end.offset;
     if (walk->hwm_inside)
         nrd_check_error(walk->check, path, "hwm",
                         "%" PRIu64 " lies within a frame, where no commit ends: it is damaged", hwm->value);
-    else if (below && nrd_index_file_read_end(id, &end) == 0)
+    else if (below && nrd_index_file_read_end(id, &end, &n_gaps) == 0)
         nrd_check_error(walk->check, path, "hwm",
                         "it says %" PRIu64 ", but the log was closed with records up to %" PRIu64
                         ": it is damaged, and hides committed records",
