@@ -98,8 +98,14 @@ static void on_lost(void *data, const NrdGap *gap, NrdFrameFault fault)
 static bool all_zero(Walk *walk, uint64_t pos, uint64_t end)
 {
     g_autofree uint8_t *chunk = g_malloc(CHUNK_BYTES);
+    bool holes = end > NRD_SCAN_READ_ALL_BYTES;
     while (pos < end) {
         size_t n = 0;
+        uint64_t run_end;
+        if (holes && nrd_io_next_data(walk->fd, pos, end, &pos, &run_end) < 0)
+            return false;
+        if (pos == end)
+            break;
         int rc = nrd_io_pread_full(walk->fd, chunk, (size_t)MIN((uint64_t)CHUNK_BYTES, end - pos), (int64_t)pos, &n);
         if (rc < 0 || n == 0)
             return false;

@@ -414,6 +414,25 @@ def test_check_shows_a_bar_on_a_terminal_only(data):
     assert piped.stdout == done.stdout
 
 
+def test_check_passes_over_holes_and_misses_nothing_behind_them(data):
+    """A segment of a terabyte that takes next to nothing on the disk: no minutes, and damage far behind is found."""
+    *sealed, active = segments(data + "/topics/t/p00000")
+    for path in (sealed[-1], active):
+        good, huge = read_file(path), 1 << 40
+        try:
+            os.truncate(path, huge)
+        except OSError as error:
+            pytest.skip(f"no file of a terabyte here: {error}")
+        findings, summary = check(data)
+        assert not [finding for finding in findings if finding["kind"] in ("frame", "tail")]
+        patch(path, huge - 4097, b"x")
+        findings, _ = check(data, code=4 if path != active else 0)
+        (found,) = [finding for finding in findings if finding["kind"] in ("frame", "tail")]
+        assert (found["path"], found["end_pos"]) == (relative(data, path), huge)
+        with open(path, "wb") as file:
+            file.write(good)
+
+
 def cursor_slot(sequence, offset):
     slot = b"NRDFANCU" + struct.pack(">IIQQQQ12x", 1, 0, sequence, 11, 22, offset)
     return slot + struct.pack(">I", seglog.crc32c(slot))
