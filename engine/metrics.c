@@ -2,6 +2,7 @@
  * name. */
 #include "engine/engine_private.h"
 
+#include "engine/base/version.h"
 #include "engine/log/segments/frame_cache.h"
 
 typedef struct Row {
@@ -163,7 +164,7 @@ char *nrd_engine_metrics(NrdEngine *engine)
     GString *text = g_string_new(NULL);
     NrdSummary summary;
     append_head(text, "narad_build_info", "gauge", "Always 1; the version is a label.");
-    g_string_append(text, "narad_build_info{version=\"" NRD_VERSION "\"} 1\n");
+    g_string_append_printf(text, "narad_build_info{version=\"%s\"} 1\n", nrd_version);
     append_gauge(text, "narad_read_only", "1 when the mount is read-only.", nrd_engine_read_only(engine));
     append_counters(text);
     nrd_engine_summary(engine, &summary);

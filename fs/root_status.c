@@ -1,4 +1,5 @@
 /* `status` at the root: is all well, and if not, what to do. From memory: no partition is opened or read for it. */
+#include "engine/base/version.h"
 #include "fs/fs_private.h"
 #include "fs/status_text.h"
 
@@ -11,7 +12,7 @@ static const char *plural(uint64_t n)
 
 static void append_head(GString *text, const NrdFs *fs, int64_t up_ms)
 {
-    g_string_append(text, "naradfs      " NRD_VERSION ", up ");
+    g_string_append_printf(text, "naradfs      %s, up ", nrd_version);
     nrd_append_span(text, up_ms);
     g_string_append(text, ", since ");
     nrd_append_time(text, fs->mounted_ms);
