@@ -68,6 +68,26 @@ int nrd_io_pread_full(int fd, void *buf, size_t size, int64_t pos, size_t *ret_s
     return 0;
 }
 
+int nrd_io_next_data(int fd, uint64_t pos, uint64_t size_bytes, uint64_t *ret_pos, uint64_t *ret_end)
+{
+    int64_t data = nrd_io->seek ? nrd_io->seek(fd, (int64_t)pos, false) : -EINVAL;
+    int64_t hole = data < 0 ? data : nrd_io->seek(fd, data, true);
+    if (data == -ENXIO || (data >= 0 && (uint64_t)data >= size_bytes)) {
+        *ret_pos = *ret_end = size_bytes;
+        return 0;
+    }
+    if (hole == -EINVAL || hole == -EOPNOTSUPP || hole == -ENOSYS || hole == -ENXIO) {
+        *ret_pos = pos;
+        *ret_end = size_bytes;
+        return 0;
+    }
+    if (hole < 0)
+        return (int)hole;
+    *ret_pos = MAX((uint64_t)data, pos);
+    *ret_end = (uint64_t)hole > *ret_pos ? MIN((uint64_t)hole, size_bytes) : size_bytes;
+    return 0;
+}
+
 int nrd_io_pwritev_full(int fd, struct iovec *iov, int n_iov, int64_t pos)
 {
     while (n_iov > 0) {

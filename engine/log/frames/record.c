@@ -50,6 +50,7 @@ void nrd_record_batch_clear(NrdRecordBatch *batch)
     g_byte_array_set_size(batch->bytes, 0);
     batch->n_records = 0;
     batch->text_bytes = 0;
+    batch->copies = false;
 }
 
 void nrd_record_batch_add(NrdRecordBatch *batch, const void *key, size_t key_size, const void *payload,
@@ -83,6 +84,7 @@ void nrd_record_batch_prepend(NrdRecordBatch *batch, const NrdRecordBatch *first
         g_byte_array_prepend(batch->bytes, first->bytes->data, first->bytes->len);
     batch->n_records += first->n_records;
     batch->text_bytes += first->text_bytes;
+    batch->copies |= first->copies;
 }
 
 void nrd_record_batch_stamp(NrdRecordBatch *batch, int64_t commit_ms)
