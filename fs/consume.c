@@ -139,7 +139,7 @@ static int settle(NrdHandle *handle, const char *line, size_t size, NrdPlace *pl
         int64_t partition;
         if (!nrd_word_match(line, size, words[i], &rest, &rest_size))
             continue;
-        if (verbs[i] == NRD_VERB_ACK && !handle->may_settle)
+        if (verbs[i] != NRD_VERB_NACK && !handle->may_settle) /* to give back is what every close does */
             return -EACCES;
         if (size == strlen(words[i]))
             return nrd_stream_settle_delivered(handle, verbs[i]);

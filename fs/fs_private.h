@@ -243,9 +243,14 @@ int nrd_refuse_writing(const NrdNode *node, const char *what);
 /* open_reply.c */
 void nrd_reply_open(fuse_req_t req, NrdHandle *handle);
 
-/* access.c: whether the caller has write permission on a file of the topic (a path as in nrd_topic_get_attr), and on the
- * `ack` beside the node's file; whether what `produce` and `consume` beside it allow the caller lets it be opened. */
+/* access.c: whether the caller has write permission on a file of the topic (a path as in nrd_topic_get_attr), that and the
+ * right to enter the topic's folder, which the kernel has not looked at when the topic is named and not walked to; whether
+ * the caller may read the records of every partition; has write permission on the `ack` beside the node's file; whether
+ * what `produce` and `consume` beside it allow the caller lets it be opened. Memory, and /proc of the caller for its
+ * groups. */
 bool nrd_may_write(fuse_req_t req, NrdTopic *topic, const char *path);
+bool nrd_may_reach_and_write(fuse_req_t req, NrdTopic *topic, const char *path);
+bool nrd_may_read_all(fuse_req_t req, NrdTopic *topic);
 bool nrd_may_settle(fuse_req_t req, const NrdNode *node);
 bool nrd_may_open_sibling(fuse_req_t req, const NrdNode *node, int flags);
 

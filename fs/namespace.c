@@ -295,6 +295,7 @@ void nrd_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mo
     NrdFs *fs = nrd_req_fs(req);
     const struct fuse_ctx *ctx = fuse_req_ctx(req);
     NrdAttr attr = { .uid = ctx->uid, .gid = ctx->gid, .mode = mode & 07777 & ~ctx->umask };
+    uint32_t file_umask = ~attr.mode & 0777; /* `mkdir -m 750` hides the umask, and means the files as well */
     NrdTopic *topic;
     if (changes_children(fs, parent)) {
         nrd_children_mkdir(nrd_nodes_get(fs->nodes, parent), req, name);
@@ -302,7 +303,7 @@ void nrd_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mo
     }
     int error = check_topics_dir(fs, parent, name, "made");
     if (error == 0)
-        error = nrd_topic_create(fs->engine, name, &attr, ctx->umask, &topic);
+        error = nrd_topic_create(fs->engine, name, &attr, file_umask, &topic);
     if (error < 0) {
         nrd_reply_error(req, error);
         return;
