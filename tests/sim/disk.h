@@ -110,9 +110,11 @@ void sim_disk_set_capacity(SimDisk *disk, uint64_t capacity_bytes, uint64_t n_in
 /* As `echo 3 > drop_caches`: reads of clean pages give what the disk has. */
 void sim_disk_drop_caches(SimDisk *disk);
 
-/* Descriptors that are open now (leaks after a close of the engine); mappings likewise. */
+/* Descriptors that are open now (leaks after a close of the engine); mappings likewise; and calls on descriptors that
+ * were not open, such as a second close (no number is given out twice; a power off closes none of them). */
 unsigned sim_disk_n_open(SimDisk *disk);
 unsigned sim_disk_n_mapped(SimDisk *disk);
+uint64_t sim_disk_n_bad(SimDisk *disk);
 
 /* ---- power ---- */
 
@@ -144,7 +146,8 @@ void sim_disk_power_off(SimDisk *disk);
 bool sim_disk_is_off(SimDisk *disk);
 
 /* Power on: what was not durable is decided as crash says; NULL: it was only the process that died (kill -9), everything
- * written is in the cache as before and still not durable. Descriptors from before are -EBADF, faults and counts stay. */
+ * written is in the cache as before and still not durable. Descriptors from before are -EBADF, faults and counts stay.
+ * Close what has them open before. */
 void sim_disk_power_on(SimDisk *disk, const SimCrash *crash);
 
 /* ---- images ---- */
@@ -217,10 +220,12 @@ typedef bool (*SimPredicate)(const SimCallInfo *call, void *user_data);
 /* A planned fault. It looks at the calls of that kind on such paths for which `when` holds, counts them from 1, and fires
  * on number nth, or on that and every later one (stays). A rename matches with either of its paths.
  *
- * A sync that fails (SIM_FAIL) is the page cache's lie: its dirty pages are clean afterwards, reads give the new bytes,
- * the next sync returns 0, and the disk has only what `reached` says; names of a folder likewise. keeps_dirty: they stay
- * dirty instead, as after EINTR. A SIM_FAIL with short_by writes that part before it fails; with done_anyway the call does
- * all it should and fails nevertheless. Beware of EINTR that stays: the engine tries again for ever. */
+ * A sync of a file that fails (SIM_FAIL) is the page cache's lie: its dirty pages are clean afterwards, reads give the new
+ * bytes, the next sync returns 0, and the disk has only what `reached` says. What an ftruncate did stays to be written,
+ * and so do the names of a folder whose sync fails: they are in the journal, not in pages (with forgets, names are lost
+ * like data). keeps_dirty: everything stays dirty, as after EINTR. A SIM_FAIL with short_by writes that part before it
+ * fails; with done_anyway the call does all it should and fails nevertheless; a close always gives the descriptor back.
+ * Beware of EINTR that stays: the engine tries again for ever. */
 typedef struct SimFault {
     SimFaultKind kind;
     SimCall call;
@@ -234,7 +239,7 @@ typedef struct SimFault {
     uint64_t bit;
     SimReached reached;
     bool keeps_dirty;
-    bool forgets; /* SIM_LIE: the pages count as clean and are never written; else the next honest sync writes them */
+    bool forgets; /* SIM_LIE: what was to be synced is never written; else the next honest sync writes it */
     bool done_anyway;
 } SimFault;
 
