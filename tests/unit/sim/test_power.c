@@ -341,7 +341,7 @@ static void test_images(Fixture *f, gconstpointer data)
     fixture_power_cycle(f, &lose_all);
     size_t size = 0;
     g_autofree char *bytes = file_read(f, "a", &size);
-    g_assert_cmpuint(size, ==, 14);
+    g_assert_cmpmem(bytes, size, "fi\0st and more", 14);
     g_autofree char *untouched = image_text(image, SIM_DURABLE, "/data/a");
     g_assert_cmpstr(untouched, ==, "first");
 }
