@@ -87,10 +87,20 @@ static int check_alive(const NrdHandle *handle)
     return handle->topic && nrd_topic_deleted(handle->topic) ? -EIDRM : 0;
 }
 
+/* See note_hole. */
+static void note_read(NrdHandle *handle)
+{
+    g_mutex_lock(&handle->lock);
+    handle->hole_told = true;
+    g_mutex_unlock(&handle->lock);
+}
+
 void nrd_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
     NrdHandle *handle = nrd_fi_handle(fi);
     int error = check_alive(handle);
+    if (handle->node->info->named)
+        note_read(handle);
     if (error < 0)
         nrd_reply_error(req, error);
     else if (size == 0)
@@ -129,7 +139,8 @@ static void defer_write(NrdHandle *handle, fuse_req_t req, const char *buf, size
 
 /* Positions mean nothing here, so a program that leaves out a block of zeros (cp of a sparse file, dd conv=sparse) by
  * moving on from where its last write ended loses that block. It cannot be told from one that writes here and there, and
- * is not refused; but it does not go unsaid. Once for a handle. */
+ * is not refused; but it does not go unsaid. Once for a handle, and not for one that is read as well: reading moves the
+ * same position. */
 static void note_hole(NrdHandle *handle, size_t size, off_t off, int flags)
 {
     g_mutex_lock(&handle->lock);

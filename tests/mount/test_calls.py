@@ -120,7 +120,13 @@ def test_writers_that_leave_nothing_out_are_not_suspected(m, tmp_path):
     os.write(fd, good)
     os.fsync(fd)
     os.close(fd)
-    assert log(part) == lines(*range(1, 4001), "x", "y", 1, 1)
+    fd = os.open(file, os.O_RDWR)
+    for record in (b"r1\n", b"r2\n"):  # what it reads moves its position too
+        os.write(fd, record)
+        os.fsync(fd)
+        assert os.read(fd, 100).startswith(b"p00000 ")
+    os.close(fd)
+    assert log(part) == lines(*range(1, 4001), "x", "y", 1, 1, "r1", "r2")
     assert "left out" not in m.stderr()
 
 
