@@ -137,8 +137,7 @@ static void defer_write(NrdHandle *handle, fuse_req_t req, const char *buf, size
 
 /* Positions mean nothing here, so a program that leaves out a block of zeros (cp of a sparse file, dd conv=sparse) by
  * moving on from where its last write ended loses that block. It cannot be told from one that writes here and there, and
- * is not refused; but it does not go unsaid. Once for a handle, and not for one that is read as well: reading moves the
- * same position. */
+ * is not refused; but it does not go unsaid. Once for a handle. Reading moves the same position: see note_read. */
 static void note_hole(NrdHandle *handle, size_t size, off_t off, int flags)
 {
     g_mutex_lock(&handle->lock);

@@ -234,7 +234,7 @@ static void produce_write(NrdHandle *handle, fuse_req_t req, const char *buf, si
     if (error == 0)
         error = take_locked(handle, buf, &wait);
     if (error == 0)
-        urgency = nrd_sink_wrote(produce->sink, may_be_cut(handle, size));
+        urgency = nrd_sink_wrote(produce->sink, nrd_may_be_cut(handle, size));
     wait.n_writes = produce->n_writes;
     g_mutex_unlock(&handle->lock);
 
