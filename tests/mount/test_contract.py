@@ -399,7 +399,7 @@ def take_all(part):
 def test_the_largest_set_of_what_is_acked_ahead(m, cap, step):
     """As many offsets as there may be: all remembered over a kill, one more refused."""
     count = cap * step + 2
-    part = m.make("t", max_acked_ahead=cap, max_in_flight=1000000)
+    part = m.make("t", max_acked_ahead=cap, max_in_flight=1000000, visibility_timeout_ms=43200000)
     produce(part, *([b""] * count))
     receipts = [record["handle"] for record in take_all(part)]
     assert len(receipts) == count
@@ -424,7 +424,7 @@ def test_the_largest_set_of_what_is_acked_ahead(m, cap, step):
 def test_a_set_of_what_is_acked_ahead_that_is_spread_far(m):
     """It has to fit 4 KiB on the disk: full before its number is reached, and nothing of what was taken is forgotten."""
     step, cap = 200, 2600
-    part = m.make("t", max_acked_ahead=4096, max_in_flight=1000000)
+    part = m.make("t", max_acked_ahead=4096, max_in_flight=1000000, visibility_timeout_ms=43200000)
     produce(part, *([b""] * (cap * step + 1)))
     receipts = [record["handle"] for record in take_all(part)]
     taken = 0
@@ -944,14 +944,14 @@ def test_a_receipt_without_its_newline(m, where):
 @pytest.mark.parametrize("bad", [None, "before", "at", "behind"])
 def test_receipts_of_several_requests_in_one_write(m, bad):
     """The kernel cuts the write up in the middle of lines; the count says up to which line it went."""
-    part = m.make("t", max_in_flight=100000, max_acked_ahead=4096)
+    part = m.make("t", max_in_flight=100000, max_acked_ahead=4096, visibility_timeout_ms=43200000)
     produce(part, *([b""] * 50000))
     rows = [f"{record['handle']}\n".encode() for record in take_all(part)]
     ends = list(itertools.accumulate(map(len, rows)))
     at = None if bad is None else bisect.bisect(ends, MIB + {"before": -50, "at": 0, "behind": 50}[bad])
     good = ends[at - 1] if bad else ends[-1]
     if bad:
-        rows.insert(at, b"0:%d:1\n" % at)  # of those `at` the cut half is in the first request
+        rows.insert(at, b"0:%d:%d\n" % (at, (1 << 63) - 1))  # as long as any, so the one `at` the cut is cut
     data = b"".join(rows)
     fd = os.open(part + "/ack", os.O_WRONLY)
     with mmap.mmap(-1, len(data)) as memory:  # aligned: the first request is 1 MiB
