@@ -924,21 +924,29 @@ def test_a_line_that_was_cut_by_death(m, cut, where):
 
 @pytest.mark.parametrize("where", PLACES)
 def test_a_receipt_without_its_newline(m, where):
-    """A whole one counts at the close; one that was cut is nobody's, and the rest of a line comes with the next write."""
+    """A whole one takes effect at once; one that was cut is nobody's, and the rest of its line comes with the next write."""
     part = m.make("t")
     folder = place(m, "t", where)
-    produce(part, *range(4))
+    produce(part, *range(9))
     receipts = [item["handle"] for item in take(part)]
     fd = os.open(folder + "/ack", os.O_WRONLY)
-    os.write(fd, f"{receipts[0]}\n{receipts[1][:-3]}".encode())
+    text = f"{receipts[0]}\n{receipts[1][:-3]}".encode()
+    assert os.write(fd, text) == len(text)
     os.close(os.dup(fd))  # not the last
+    assert number(part, "frontier") == 1
     os.write(fd, f"{receipts[1][-3:]}\n{receipts[2]}".encode())
-    assert number(part, "frontier") == 2
+    assert number(part, "frontier") == 3
+    os.write(fd, f"\n{receipts[3]}\r\nack {receipts[4]}".encode())
+    assert number(part, "frontier") == 5
+    os.write(fd, f"\r\n{receipts[5]}\n".encode())
+    assert number(part, "frontier") == 6
+    os.write(fd, "\n".join(receipts[6:8]).encode())
+    assert number(part, "frontier") == 8
     os.close(fd)
-    wait_for(lambda: number(part, "frontier") == 3, "the line at the close")
-    write_file(folder + "/ack", f"extend {receipts[3]}\n{receipts[3][:-2]}".encode())
-    wait_for(lambda: told(m, "refused", "offset=3"), "the line at the close")
-    assert (number(part, "frontier"), number(part, "in_flight")) == (3, 1)
+    assert told(m, "refused") == []
+    write_file(folder + "/ack", f"extend {receipts[8]}\n{receipts[8][:-2]}".encode())
+    wait_for(lambda: told(m, "refused", "offset=8"), "the line at the close")
+    assert (number(part, "frontier"), number(part, "in_flight")) == (8, 1)
 
 
 @pytest.mark.parametrize("bad", [None, "before", "at", "behind"])
