@@ -123,6 +123,22 @@ static int run_line(void *user_data, const char *line, size_t size)
     return error;
 }
 
+/* A whole receipt behind other lines takes effect without its newline too: one that was cut matches no lease, so nothing is
+ * done on doubt. What does not take effect stays kept, and is told of when it has ended. */
+static void try_kept(NrdHandle *handle, NrdLines *lines)
+{
+    char line[NRD_LINE_MAX];
+    size_t n;
+    NrdVerb verb;
+    NrdHold hold;
+    int error;
+    if (lines->kept_size == 0 || nrd_line_tidy(lines->kept, lines->kept_size, line, &n) < 0 ||
+        parse(line, n, &verb, &hold) < 0 || nrd_source_settle_many(handle, verb, &hold, 1, &error) == 0)
+        return;
+    lines->kept_size = 0;
+    lines->owes_newline = true;
+}
+
 /* Works on a copy of the state: see consume_write. */
 static int feed(NrdHandle *handle, const char *buf, size_t size, size_t *ret_taken)
 {
@@ -131,6 +147,8 @@ static int feed(NrdHandle *handle, const char *buf, size_t size, size_t *ret_tak
     g_mutex_unlock(&handle->lock);
     int error = buf ? nrd_lines_feed_many(&lines, buf, size, run_line, run_lines, handle, ret_taken)
                     : nrd_lines_flush(&lines, run_line, handle);
+    if (error == 0 && buf)
+        try_kept(handle, &lines);
     g_mutex_lock(&handle->lock);
     *(NrdLines *)handle->state = lines;
     g_mutex_unlock(&handle->lock);
