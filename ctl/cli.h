@@ -25,7 +25,7 @@ typedef struct NrdCliVerb {
  * False after a sentence on standard error: a usage error. --help prints and exits 0. */
 bool nrd_cli_parse(const NrdCliVerb *verb, const GOptionEntry *entries, int *argc, char ***argv) NRD_MUST_CHECK;
 
-/* "naradctl VERB: <sentence>" and a newline on standard error. */
+/* "naradctl VERB: <sentence>" and a newline on standard error, with nothing in it that could move a terminal's cursor. */
 void nrd_cli_say(const char *format, ...) G_GNUC_PRINTF(1, 2);
 
 /* From now on SIGINT and SIGTERM do not end the process but make nrd_cli_interrupted true (poll
@@ -35,6 +35,9 @@ bool nrd_cli_interrupted(void);
 
 /* Flushes standard output; false (after a sentence) when what was printed did not all arrive. */
 bool nrd_cli_flush(void) NRD_MUST_CHECK;
+
+/* "" for one, else "s". */
+const char *nrd_cli_plural(uint64_t n);
 
 /* "1.5 GiB", with a plain space (g_free). */
 char *nrd_cli_size(uint64_t n_bytes);

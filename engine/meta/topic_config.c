@@ -127,11 +127,17 @@ static char *allowed(const Key *key)
     return g_strdup_printf("%sa number from %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT, zero, key->min, key->max);
 }
 
+char *nrd_topic_config_allowed(const char *key_name)
+{
+    const Key *key = find_key(key_name);
+    return key ? allowed(key) : NULL;
+}
+
 int nrd_topic_config_set(NrdTopicConfig *config, const char *key_name, const char *value, char **ret_why)
 {
     const Key *key = find_key(key_name);
     if (!key) {
-        say(ret_why, g_strdup_printf("there is no setting '%s'", key_name));
+        say(ret_why, g_strdup_printf("there is no setting '%s'; `config` lists them", key_name));
         return -EINVAL;
     }
     int64_t number;
