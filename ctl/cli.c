@@ -91,11 +91,6 @@ bool nrd_cli_flush(void)
     return false;
 }
 
-const char *nrd_cli_plural(uint64_t n)
-{
-    return n == 1 ? "" : "s";
-}
-
 char *nrd_cli_size(uint64_t n_bytes)
 {
     g_autofree char *human = g_format_size_full(n_bytes, G_FORMAT_SIZE_IEC_UNITS);

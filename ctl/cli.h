@@ -36,9 +36,6 @@ bool nrd_cli_interrupted(void);
 /* Flushes standard output; false (after a sentence) when what was printed did not all arrive. */
 bool nrd_cli_flush(void) NRD_MUST_CHECK;
 
-/* "" for one, else "s". */
-const char *nrd_cli_plural(uint64_t n);
-
 /* "1.5 GiB", with a plain space (g_free). */
 char *nrd_cli_size(uint64_t n_bytes);
 

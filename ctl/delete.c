@@ -2,6 +2,7 @@
 #include "ctl/cli.h"
 #include "ctl/tree.h"
 #include "ctl/verbs.h"
+#include "engine/base/diag.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -29,8 +30,8 @@ static bool confirm(const char *topic, const char *dir)
     printf("The topic %s has %" PRIu64 " partition%s with %" PRIu64
            " record%s (%s), of which consumers have not settled "
            "%" PRIu64 ".\nAll of it will be lost. Type the topic's name to delete it: ",
-           topic, sums.n_partitions, nrd_cli_plural(sums.n_partitions), sums.n_records, nrd_cli_plural(sums.n_records),
-           size, sums.lag);
+           topic, sums.n_partitions, nrd_plural(sums.n_partitions), sums.n_records, nrd_plural(sums.n_records), size,
+           sums.lag);
     nrd_tree_sums_clear(&sums);
     if (!nrd_cli_flush() || !fgets(line, sizeof line, stdin))
         return false;

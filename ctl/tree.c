@@ -1,7 +1,7 @@
 /* See tree.h. */
 #include "ctl/tree.h"
 
-#include "ctl/cli.h"
+#include "engine/base/diag.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -251,7 +251,7 @@ static void append_count(GString *text, unsigned n, uint64_t n_partitions, const
 {
     if (n > 0)
         g_string_append_printf(text, "%s%u of %" G_GUINT64_FORMAT " partition%s %s", text->len > 0 ? ", " : "", n,
-                               n_partitions, nrd_cli_plural(n_partitions), what);
+                               n_partitions, nrd_plural(n_partitions), what);
 }
 
 static char *state_of(const char *topic_dir, uint64_t n_partitions, unsigned n_unread)

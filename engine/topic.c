@@ -248,6 +248,12 @@ int nrd_topic_remove(NrdTopic *topic)
     pthread_mutex_lock(&engine->admin);
     int rc = remove_admin_held(topic);
     pthread_mutex_unlock(&engine->admin);
+    if (rc == -ENOTEMPTY)
+        nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(topic),
+                 "rmdir refused: the topic retains records; `delete %s` in its ctl deletes it with them", topic->id);
+    else if (rc == -EBUSY)
+        nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(topic),
+                 "rmdir refused: files of the topic are open; close them first");
     return rc;
 }
 

@@ -414,6 +414,20 @@ def test_check_shows_a_bar_on_a_terminal_only(data):
     assert piped.stdout == done.stdout
 
 
+def test_check_notes_a_partition_whose_files_are_gone(mounts):
+    m = mounts()
+    produce(m.make("t", partitions=2), "a")
+    m.stop()
+    assert check(m.data)[0] == []  # p00001 was never used
+    for name in os.listdir(m.data_part("t")):
+        os.unlink(f"{m.data_part('t')}/{name}")
+    later = os.stat(m.data + "/format").st_mtime + 60
+    os.utime(m.data_part("t"), (later, later))
+    (found,), summary = check(m.data)
+    assert (found["severity"], found["kind"], found["path"]) == ("note", "folder", "topics/t/p00000")
+    assert "whose files somebody removed" in found["message"]
+
+
 def test_check_passes_over_holes_and_misses_nothing_behind_them(data):
     """A segment of a terabyte that takes next to nothing on the disk: no minutes, and damage far behind is found."""
     *sealed, active = segments(data + "/topics/t/p00000")
@@ -637,11 +651,11 @@ def test_config_shows_and_changes_settings(m):
 
 
 @pytest.mark.parametrize("words,sentence", [
-    (["linger_ms=70000"], "linger_ms cannot be '70000': a number from 0 to 60000 is allowed"),
-    (["codec=gzip"], "codec cannot be 'gzip': none or zstd is allowed"),
-    (["retention_ms=5"], "retention_ms cannot be '5': 0 or a number from 1000 up is allowed"),
-    (["zstd_level="], "zstd_level cannot be '': a number from 1 to 19 is allowed"),
-    (["lingerms=7"], "there is no setting 'lingerms'; `config` lists them"),
+    (["linger_ms=70000"], "linger_ms cannot be \"70000\": a number from 0 to 60000 is allowed"),
+    (["codec=gzip"], "codec cannot be \"gzip\": none or zstd is allowed"),
+    (["retention_ms=5"], "retention_ms cannot be \"5\": 0 or a number from 1000 up is allowed"),
+    (["zstd_level="], "zstd_level cannot be \"\": a number from 1 to 19 is allowed"),
+    (["lingerms=7"], "there is no setting \"lingerms\"; `config` lists them"),
     (["partitions=1"], "partitions can only grow, from 2 up"),
     (["retention_bytes=65536"], "retention_bytes (65536) cannot be less than segment_bytes (67108864)"),
     (["fanout_delay_ms=7"], "fanout_delay_ms stays as it is while the topic is a child of another one; detach it first"),
@@ -946,6 +960,13 @@ def test_top_shows_rates_in_a_pipe(m):
     one = ctl("top", "-d", "0.05", m.mnt).decode().splitlines()  # not a terminal: one page
     assert len(one) == 4 and one[0].startswith("2 topics; ")
     refused("top", "-d", "0", m.mnt, code=2)
+
+
+def test_top_takes_a_number_from_1(m):
+    m.make("t")
+    assert ctl("top", "--number", "1", "--delay", "0.05", m.mnt).decode().startswith("1 topic; ")
+    for n_pages in (0, -1):
+        assert "--number a number from 1 up" in refused("top", f"--number={n_pages}", m.mnt, code=2)
 
 
 def test_top_on_a_terminal_ends_with_q(m):
