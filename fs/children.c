@@ -31,8 +31,8 @@ static int check_attach(NrdNode *dir, fuse_req_t req, NrdTopic *child)
         what = "read the log of each partition here";
     if (!what)
         return 0;
-    nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(dir), "%s was not attached: the caller may not %s", nrd_topic_name(child),
-             what);
+    nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(dir), "%s was not attached: the caller may not %s",
+             nrd_topic_name(child), what);
     return -EACCES;
 }
 
