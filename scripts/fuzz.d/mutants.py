@@ -21,7 +21,7 @@ MUTANTS = [
     ("log", "engine/log/recovery.c", "    if (tail->torn && !rotten) {", "    if (tail->torn && !rotten && size_bytes > 200) {"),
     ("log", "engine/log/recovery.c", "hwm = MAX(file->value, nrd_segment_base(active));", "hwm = file->value + 1;"),
     ("index_file", "engine/log/index/index_file.c", "!= nrd_crc32c(0, bytes, AT_HEADER_CRC)",
-     "!= nrd_crc32c(0, bytes, AT_HEADER_CRC) && bytes[50] == 0"),
+     "!= nrd_crc32c(0, bytes, AT_HEADER_CRC) && bytes[55] % 2 == 0"),
     ("hwm", "engine/log/segments/hwm.c", "HWM_BYTES);", "HWM_BYTES + 1);"),
     ("ahead", "engine/queue/ahead.c", "body += nrd_put_uvarint(body, ahead[i] - previous - 1);",
      "body += nrd_put_uvarint(body, ahead[i] - previous - (ahead[i] % 7 > 0));"),
@@ -41,11 +41,11 @@ MUTANTS = [
     ("framing_jsonl", "fs/framing.c", "    (void)pass_over(&framing->n_skip, request.data, request.size);\n", ""),
     ("framing_bin", "fs/framing.c", "*left -= n;", "*left -= n > 7 ? 7 : n;"),
     ("ack", "engine/queue/receipt.c", "x = x * 10 + (x >> 8);", "x = x * 10 + (x >> 8) + (n == 7);"),
-    ("ack", "fs/lines.c", "lines->owes_newline = error == 0 && newline == NULL;", "lines->owes_newline = newline == NULL;"),
+    ("ack", "fs/lines.c", "many && lines->kept_size == 0 ?", "many ?"),
     ("ctl", "fs/lines.c", "if (size == 0 || (size > 1 && text[0] == '0'))", "if (size == 0)"),
     ("time_name", "fs/time_name.c", "(year % 100 != 0 || year % 400 == 0)", "year % 100 != 0"),
     ("manifest", "ctl/manifest.c", "|| !is_canonical(manifest, text, size)", ""),
-    ("unpack", "ctl/unpack.c", "if (rc == 0 && crc != file->crc)", "if (rc == 0 && crc != file->crc && crc % 2)"),
+    ("unpack", "ctl/unpack.c", "if (rc == 0 && crc != file->crc)", "if (rc == 0 && crc == 1)"),
 ]
 
 

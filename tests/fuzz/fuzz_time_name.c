@@ -54,6 +54,30 @@ static int64_t count(const char *name)
     return (seconds + second - sign * (hours * 60 + minutes) * 60) * 1000 + ms;
 }
 
+/* Whether RFC 3339 takes it, leap seconds apart. */
+static bool is_time(const char *name)
+{
+    static GRegex *form;
+    struct tm tm = { 0 };
+    int hours = 0, minutes = 0;
+    if (!form)
+        form = g_regex_new("^\\d{4}-\\d\\d-\\d\\d[Tt ]\\d\\d:\\d\\d:\\d\\d(\\.\\d+)?([Zz]|[+-]\\d\\d:\\d\\d)$",
+                           G_REGEX_RAW | G_REGEX_DOLLAR_ENDONLY, 0, NULL);
+    if (strlen(name) < 20 || name[4] != '-' || !g_regex_match(form, name, 0, NULL))
+        return false;
+    (void)sscanf(name, "%4d-%2d-%2d%*c%2d:%2d:%2d", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour, &tm.tm_min,
+                 &tm.tm_sec);
+    (void)sscanf(name + strlen(name) - 5, "%2d:%2d", &hours, &minutes);
+    if (tm.tm_mon < 1 || tm.tm_mon > 12 || tm.tm_mday < 1 || tm.tm_mday > 31 || tm.tm_hour > 23 || tm.tm_min > 59 ||
+        tm.tm_sec > 59)
+        return false;
+    int day = tm.tm_mday;
+    tm.tm_year -= 1900;
+    tm.tm_mon--;
+    (void)timegm(&tm);
+    return tm.tm_mday == day && (g_ascii_toupper(name[strlen(name) - 1]) == 'Z' || (hours < 24 && minutes < 60));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     g_autofree char *name = g_strndup((const char *)data, size);
@@ -67,6 +91,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK((rc == 0) == (fits && plain) && (rc < 0 || ms == (int64_t)number));
     } else if (rc == 0) {
         FUZZ_CHECK(count(name) == ms);
+    } else {
+        FUZZ_CHECK(!is_time(name));
     }
     return 0;
 }

@@ -356,7 +356,7 @@ static void put_lines(void)
     put_texts("time_name", "", 0,
               (const char *const[]){ "1700000000000", "2023-11-14T22:13:20Z", "2024-02-29t23:59:60.1234-00:00",
                                      "1969-12-31 23:59:59.999+05:30", "0000-01-01T00:00:00Z", "2023-02-29T00:00:00Z",
-                                     NULL });
+                                     "2000-02-29T00:00:00z", NULL });
 }
 
 static void put_jsonl_out(void)
