@@ -27,6 +27,8 @@ BUILDS = {
 }
 UNIT_LIMIT_S = 300
 MOUNT_LIMIT_S = 900
+FUZZ_SECONDS = int(os.environ.get("NARADFS_FUZZ_SECONDS", "1"))  # for each target; 0: none
+FUZZ_LIMIT_S = 600 + 30 * FUZZ_SECONDS
 
 
 class Tally:
@@ -197,6 +199,21 @@ class MountTests:
         tally.many(what, passed, failed, skipped)
 
 
+class Fuzzing:
+    """Every fuzz target for a moment, beside other tests: it takes turns with them (scripts/fuzz runs longer ones)."""
+
+    def __init__(self):
+        self.out = tempfile.TemporaryFile()
+        command = ["nice", "-n", "10", "scripts/fuzz", "--seconds", str(FUZZ_SECONDS), "--jobs", "2"]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=self.out,
+                                        stderr=subprocess.STDOUT, start_new_session=True)
+
+    def finish(self, tally):
+        good, output = finish(self.process, self.out, FUZZ_LIMIT_S)
+        print(tail(output, 30))
+        tally.one(f"fuzz targets, {FUZZ_SECONDS} s each", good, output)
+
+
 def run_script(tally):
     """scripts/run, twice, over folders of its own."""
     folder = os.path.join(ROOT, BUILD, "run-script")
@@ -235,7 +252,10 @@ def main():
     envs = {name: sanitizer_env(tally) if name == "sanitizers" else {} for name in tested}
     for name in tested:
         unit_tests(tally, name, envs[name])
-    for tests in [MountTests(name, envs[name]) for name in tested]:
+    beside = [MountTests(name, envs[name]) for name in tested]
+    if FUZZ_SECONDS > 0 and not options.quick:
+        beside.append(Fuzzing())
+    for tests in beside:
         tests.finish(tally)
     if "gcc" in built and not options.quick:
         run_script(tally)
