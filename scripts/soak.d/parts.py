@@ -89,6 +89,8 @@ class Rounds:
         must(set(self.world.errors) <= self.allowed, "the clients met", dict(self.world.errors))
         twice = self.again() if self.bench.rng.random() < 0.15 else 0
         self.mount.start()
+        if self.bench.rng.random() < 0.1:
+            self.mount.restart()  # a clean end between
         self.world.verify()
         return twice
 
