@@ -295,8 +295,29 @@ def use_up_inodes(disk):
 
 
 FAULTS = [("fdatasync,fsync", ("EIO", "ENOSPC")), ("pwrite64,pwritev,pwritev2", ("EIO", "ENOSPC")),
-          ("pread64,preadv", ("EIO",)), ("ftruncate", ("EIO",)), ("fallocate", ("ENOSPC", "EOPNOTSUPP")),
-          ("openat,openat2", ("EMFILE", "EIO")), ("renameat,renameat2,rename", ("EIO", "ENOSPC")), ("unlinkat,unlink", ("EIO",)), ("mmap", ("ENOMEM",))]
+          ("pread64,preadv", ("EIO",)), ("pwrite64,ftruncate", ("EIO",)), ("openat,openat2", ("EMFILE", "EIO")),
+          ("renameat,renameat2,rename", ("EIO", "ENOSPC")), ("unlinkat,unlink", ("EIO",)), ("mkdirat", ("ENOSPC", "EIO"))]
+
+
+def administer(mount, seconds):
+    """What makes files, renames them and removes them. Each of it may fail."""
+    def attempt(call, *arguments):
+        try:
+            call(*arguments)
+        except OSError as error:
+            must(error.errno in (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.ENOMEM, errno.EEXIST, errno.ENOENT, errno.EINVAL),
+                 "an administrator met", error)
+
+    end = time.monotonic() + seconds
+    topics = os.listdir(mount.mnt + "/topics")
+    while True:
+        for topic in topics:
+            attempt(write_file, mount.part(topic) + "/ctl", b"roll\n")
+            attempt(write_file, mount.topic(topic) + "/config", b"linger_ms=%d\n" % random.randrange(5, 50))
+        attempt(os.mkdir, mount.topic("passing"))
+        attempt(os.rmdir, mount.topic("passing"))
+        if time.monotonic() > end:
+            break
 
 
 def failing(bench, n_rounds):
@@ -309,7 +330,7 @@ def failing(bench, n_rounds):
         error = bench.rng.choice(errors)
         first, step = bench.rng.choice([1, 1, 2, 7, 20]), bench.rng.choice(["", "+1", "+3", "+17"])
         inject = Inject(mount, None, calls, f"error={error}:when={first}{step}")
-        time.sleep(0.3 + bench.rng.random() * 0.5)
+        administer(mount, bench.rng.random() * 0.5)
         inject.stop()
         fired[f"{calls.split(',')[0]} {error}"] += inject.fired()
 
