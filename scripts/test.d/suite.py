@@ -227,6 +227,19 @@ def run_script(tally):
     unmount_below(folder)
 
 
+def soak(tally):
+    """A slice of scripts/soak: a few rounds of each part."""
+    if os.getuid() != 0 or not os.path.exists("/dev/loop-control"):
+        tally.say("note", "scripts/soak takes root and loop devices; its slice is left out")
+        return
+    folder = os.path.join(ROOT, BUILD, "soak")
+    unmount_below(folder)
+    daemon = os.path.join(ROOT, BUILD, "mount", "naradfs")
+    good, output = run(["scripts/soak", "--quick", "--dir", folder], 300, {"NARADFS": daemon})
+    tally.one("scripts/soak, a slice", good and " parts passed, 0 failed" in output, output)
+    unmount_below(folder)
+
+
 def package(tally):
     """The Debian package: built, installed, used, removed. In CI alone: on a machine of somebody's nothing is installed."""
     how = ["--install"] if os.getuid() == 0 else []
@@ -259,6 +272,7 @@ def main():
         tests.finish(tally)
     if "gcc" in built and not options.quick:
         run_script(tally)
+        soak(tally)
         if os.environ.get("CI"):
             package(tally)
 

@@ -72,7 +72,8 @@ static void search_all(const NrdIndexFileId *id)
     NrdIndexMap *map = NULL;
     NrdIndexEnd end;
     NrdIndexBlock block = { 0 };
-    int rc = nrd_index_file_read_end(id, &end);
+    uint64_t n_gaps = 0;
+    int rc = nrd_index_file_read_end(id, &end, &n_gaps);
     int rc_map = nrd_index_file_map(id, &map);
     FUZZ_CHECK(rc == rc_map && (rc == 0 || rc == -ENOENT));
     if (rc < 0)
@@ -107,7 +108,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     search_all(&id);
     if (flags & POKE && poke % n < NRD_INDEX_BLOCK_BYTES && flags & REPAIR) {
         NrdIndexEnd end; /* a changed byte of the header is always noticed */
-        FUZZ_CHECK(nrd_index_file_read_end(&id, &end) == -ENOENT);
+        uint64_t n_told;
+        FUZZ_CHECK(nrd_index_file_read_end(&id, &end, &n_told) == -ENOENT);
     }
     g_free(bytes);
     memory_io_end();
