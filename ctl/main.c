@@ -1,6 +1,7 @@
 /* naradctl VERB ...: looks after naradfs. Dispatches. */
 #include "ctl/cli.h"
 #include "ctl/verbs.h"
+#include "engine/base/version.h"
 
 #include <locale.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@ static const struct {
     { "import", nrd_verb_import, "DATA TOPIC/pNNNNN FILE", "make an empty partition what was exported" },
     { "topics", nrd_verb_topics, "[MNT]", "one row a topic" },
     { "describe", nrd_verb_describe, "[MNT] TOPIC", "all about one topic" },
+    { "config", nrd_verb_config, "[MNT] TOPIC [KEY=VALUE...]", "show or change a topic's settings" },
     { "top", nrd_verb_top, "[MNT]", "what the topics do, again and again" },
     { "delete", nrd_verb_delete, "[MNT] TOPIC", "delete a topic with its records" },
     { "bench", nrd_verb_bench, "[MNT]", "measure the mount, and a plain file beside it" },
@@ -50,7 +52,7 @@ int main(int argc, char **argv)
         return nrd_cli_flush() ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
-        puts("naradctl " NRD_VERSION);
+        printf("naradctl %s\n", nrd_version);
         return nrd_cli_flush() ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
     }
     nrd_cli_say("there is no verb \"%s\"; naradctl --help lists them", argv[1]);

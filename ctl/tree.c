@@ -1,6 +1,8 @@
 /* See tree.h. */
 #include "ctl/tree.h"
 
+#include "engine/base/diag.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -127,6 +129,17 @@ int nrd_tree_topic(const char *mnt, const char *topic, char **ret_dir, char **re
     return 0;
 }
 
+int nrd_tree_find_topic(const char *given, const char *topic, char **ret_mnt, char **ret_dir, char **ret_why)
+{
+    g_autofree char *mnt = NULL;
+    int rc = nrd_tree_find(given, &mnt, ret_why);
+    if (rc == 0)
+        rc = nrd_tree_topic(mnt, topic, ret_dir, ret_why);
+    if (rc == 0 && ret_mnt)
+        *ret_mnt = g_steal_pointer(&mnt);
+    return rc;
+}
+
 int nrd_tree_xattr(const char *path, const char *name, char **ret_value)
 {
     char value[VALUE_MAX_BYTES + 1];
@@ -234,6 +247,13 @@ static unsigned count_rows(const char *status, const char *word)
     return n;
 }
 
+static void append_count(GString *text, unsigned n, uint64_t n_partitions, const char *what)
+{
+    if (n > 0)
+        g_string_append_printf(text, "%s%u of %" G_GUINT64_FORMAT " partition%s %s", text->len > 0 ? ", " : "", n,
+                               n_partitions, nrd_plural(n_partitions), what);
+}
+
 static char *state_of(const char *topic_dir, uint64_t n_partitions, unsigned n_unread)
 {
     g_autofree char *path = g_strconcat(topic_dir, "/status", NULL);
@@ -242,15 +262,15 @@ static char *state_of(const char *topic_dir, uint64_t n_partitions, unsigned n_u
     if (rc < 0)
         return g_strdup_printf("not readable: %s", g_strerror(-rc));
     g_autofree char *state = nrd_tree_state_line(status);
-    unsigned n_poisoned = count_rows(status, "poisoned");
-    unsigned n_out = MAX(count_rows(status, "out of service") + count_rows(status, "not known"), n_unread);
-    if (!state || strcmp(state, "ok") != 0)
-        return state ? g_steal_pointer(&state) : g_strdup("unknown");
-    if (n_poisoned > 0)
-        return g_strdup_printf("%u of %" G_GUINT64_FORMAT " partitions poisoned", n_poisoned, n_partitions);
-    if (n_out > 0)
-        return g_strdup_printf("%u of %" G_GUINT64_FORMAT " partitions out of service", n_out, n_partitions);
-    return g_strdup("ok");
+    GString *text = g_string_new(NULL);
+    append_count(text, count_rows(status, "poisoned"), n_partitions, "poisoned");
+    append_count(text, MAX(count_rows(status, "out of service") + count_rows(status, "not known"), n_unread),
+                 n_partitions, "out of service");
+    append_count(text, count_rows(status, "failing"), n_partitions, "failing");
+    append_count(text, count_rows(status, "damaged"), n_partitions, "damaged");
+    if (text->len == 0)
+        g_string_append(text, state ? state : "unknown");
+    return g_string_free(text, FALSE);
 }
 
 void nrd_tree_sums(const char *topic_dir, NrdTopicSums *ret_sums)

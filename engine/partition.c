@@ -51,6 +51,9 @@ static void info_from_stats(const NrdLogStats *stats, NrdPartitionInfo *info)
     info->text_bytes = stats->text_bytes;
     info->last_commit_ms = stats->last_commit_ms;
     info->oldest_ms = stats->next_offset > stats->oldest_offset ? stats->oldest_first_ms : 0;
+    info->n_damaged = stats->damage.n_frames;
+    info->n_lost = stats->damage.n_records;
+    info->first_lost = stats->damage.first_offset;
     info->commit_errno = stats->commit_errno;
     info->poisoned = stats->poison_errno != 0;
 }
@@ -101,6 +104,16 @@ void nrd_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_info)
     uint64_t behind = info.hwm - info.frontier;
     info.lag = behind - MIN(behind, info.acked_ahead);
     *ret_info = info;
+}
+
+char *nrd_partition_info_damage(const NrdPartitionInfo *info)
+{
+    if (info->n_damaged == 0)
+        return NULL;
+    return g_strdup_printf("%" G_GUINT64_FORMAT " damaged frame%s, %" G_GUINT64_FORMAT
+                           " record%s lost, the first at offset %" G_GUINT64_FORMAT,
+                           info->n_damaged, nrd_plural(info->n_damaged), info->n_lost, nrd_plural(info->n_lost),
+                           info->first_lost);
 }
 
 void nrd_partition_info_clear(NrdPartitionInfo *info)
@@ -181,8 +194,8 @@ int nrd_partition_trim(NrdPartition *partition, uint64_t offset)
     nrd_produce_leave(partition);
     if (rc == 0) {
         nrd_diag(NRD_LEVEL_NOTICE, nrd_partition_place(partition),
-                 "trimmed below offset %" G_GUINT64_FORMAT ": %" G_GUINT64_FORMAT " segments deleted", offset,
-                 n_detached);
+                 "trimmed below offset %" G_GUINT64_FORMAT ": %" G_GUINT64_FORMAT " segment%s deleted", offset,
+                 n_detached, nrd_plural(n_detached));
         rc = nrd_log_remove_detached(atomic_load(&partition->log), &n_left);
         if (rc < 0 || n_left > 0)
             atomic_store(&partition->retention_due_ms, 0); /* the sweeps remove what readers still need, or failed */

@@ -440,7 +440,7 @@ static int64_t linger_ms(NrdPartition *partition)
     return ms;
 }
 
-NrdUrgency nrd_producer_wrote(NrdProducer *producer)
+NrdUrgency nrd_producer_wrote(NrdProducer *producer, bool more_follows)
 {
     NrdPartition *partition = producer->partition;
     NrdUrgency urgency = NRD_URGENCY_LATER;
@@ -449,9 +449,10 @@ NrdUrgency nrd_producer_wrote(NrdProducer *producer)
     if (pending->bytes->len >= FULL_BYTES)
         urgency = NRD_URGENCY_FULL;
     else if (pending->bytes->len >= NOW_BYTES || pending->n_records >= NOW_RECORDS)
-        urgency = NRD_URGENCY_NOW;
-    else if (pending->n_records > 0)
-        arm_linger_locked(partition, linger_ms(partition));
+        urgency = more_follows ? NRD_URGENCY_LATER : NRD_URGENCY_NOW;
+    if (urgency == NRD_URGENCY_LATER && pending->n_records > 0)
+        arm_linger_locked(partition,
+                          more_follows ? MIN(linger_ms(partition), NRD_MORE_FOLLOWS_MS) : linger_ms(partition));
     pthread_mutex_unlock(&partition->produce_lock);
     return urgency;
 }
@@ -534,8 +535,8 @@ static void on_closed(void *user_data, int error)
     pthread_mutex_unlock(&producer->partition->produce_lock);
     if (error < 0 && n_dropped > 0)
         nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(producer->partition),
-                 "the last commit of a closed producer failed: %s; %u records dropped, as its close reported",
-                 g_strerror(-error), n_dropped);
+                 "the last commit of a closed producer failed: %s; %u record%s dropped, as its close reported",
+                 g_strerror(-error), n_dropped, nrd_plural(n_dropped));
     unclaim(producer->partition);
     nrd_partition_unpin(producer->partition);
     nrd_producer_unref(producer);

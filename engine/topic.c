@@ -240,6 +240,16 @@ static int remove_admin_held(NrdTopic *topic)
     return 0;
 }
 
+static void tell_why_it_stays(const NrdTopic *topic, int error)
+{
+    if (error == -ENOTEMPTY)
+        nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(topic),
+                 "rmdir refused: the topic retains records; `delete %s` in its ctl deletes it with them", topic->id);
+    else if (error == -EBUSY)
+        nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(topic),
+                 "rmdir refused: files of the topic are open; close them first");
+}
+
 int nrd_topic_remove(NrdTopic *topic)
 {
     NrdEngine *engine = topic->engine;
@@ -248,6 +258,7 @@ int nrd_topic_remove(NrdTopic *topic)
     pthread_mutex_lock(&engine->admin);
     int rc = remove_admin_held(topic);
     pthread_mutex_unlock(&engine->admin);
+    tell_why_it_stays(topic, rc);
     return rc;
 }
 

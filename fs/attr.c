@@ -203,7 +203,7 @@ static int set_attr(NrdNode *node, const struct stat *wanted, int to_set)
     if (nrd_engine_read_only(node->fs->engine))
         return -EROFS;
     if ((to_set & FUSE_SET_ATTR_SIZE) && !node->info->truncate)
-        return -EPERM;
+        return nrd_refuse_writing(node, "truncated");
     if (to_set & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
         return set_owner_and_mode(node, wanted, to_set);
     return 0; /* times are the last commit's; `touch` is harmless */

@@ -261,6 +261,18 @@ void nrd_op_readlink(fuse_req_t req, fuse_ino_t ino)
         fuse_reply_err(req, EINVAL);
 }
 
+/* What is not allowed anywhere, whoever asks. */
+static void refuse(fuse_req_t req, fuse_ino_t ino, const char *name, const char *call)
+{
+    const NrdNode *dir = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
+    g_autofree char *quoted = nrd_quote(name, strlen(name));
+    nrd_diag(NRD_LEVEL_NOTICE, dir ? nrd_node_place(dir) : NRD_NOWHERE,
+             "%s of %s refused: mkdir and rmdir make and remove topics in topics/ and attachments in children/, and no "
+             "other name is made, removed or changed",
+             call, quoted);
+    fuse_reply_err(req, EPERM);
+}
+
 static int check_topics_dir(NrdFs *fs, fuse_ino_t ino)
 {
     NrdNode *dir = nrd_nodes_get(fs->nodes, ino);
@@ -289,6 +301,10 @@ void nrd_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mo
         return;
     }
     int error = check_topics_dir(fs, parent);
+    if (error == -EPERM) {
+        refuse(req, parent, name, "mkdir");
+        return;
+    }
     if (error == 0)
         error = nrd_topic_create(fs->engine, name, &attr, file_umask, &topic);
     if (error < 0) {
@@ -309,6 +325,10 @@ void nrd_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
         return;
     }
     int error = check_topics_dir(fs, parent);
+    if (error == -EPERM) {
+        refuse(req, parent, name, "rmdir");
+        return;
+    }
     if (error == 0)
         error = nrd_topic_find(fs->engine, name, &topic);
     if (error == 0)
@@ -319,31 +339,31 @@ void nrd_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 void nrd_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
-    fuse_reply_err(req, EPERM);
+    refuse(req, parent, name, "mknod");
 }
 
 void nrd_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
 {
-    fuse_reply_err(req, EPERM);
+    refuse(req, parent, name, "creat");
 }
 
 void nrd_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    fuse_reply_err(req, EPERM);
+    refuse(req, parent, name, "unlink");
 }
 
 void nrd_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent, const char *name)
 {
-    fuse_reply_err(req, EPERM);
+    refuse(req, parent, name, "symlink");
 }
 
 void nrd_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent, const char *newname,
                    unsigned int flags)
 {
-    fuse_reply_err(req, EPERM);
+    refuse(req, parent, name, "rename");
 }
 
 void nrd_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent, const char *newname)
 {
-    fuse_reply_err(req, EPERM);
+    refuse(req, newparent, newname, "link");
 }

@@ -1,17 +1,14 @@
 /* `status` at the root: is all well, and if not, what to do. From memory: no partition is opened or read for it. */
+#include "engine/base/diag.h"
+#include "engine/base/version.h"
 #include "fs/fs_private.h"
 #include "fs/status_text.h"
 
 #define N G_GUINT64_FORMAT
 
-static const char *plural(uint64_t n)
-{
-    return n == 1 ? "" : "s";
-}
-
 static void append_head(GString *text, const NrdFs *fs, int64_t up_ms)
 {
-    g_string_append(text, "naradfs      " NRD_VERSION ", up ");
+    g_string_append_printf(text, "naradfs      %s, up ", nrd_version);
     nrd_append_span(text, up_ms);
     g_string_append(text, ", since ");
     nrd_append_time(text, fs->mounted_ms);
@@ -42,7 +39,7 @@ static void append_count(GString *text, bool *first, uint64_t n, const char *wha
 {
     if (n == 0)
         return;
-    g_string_append_printf(text, "%s%" N " %s%s %s", *first ? "" : ", ", n, what, plural(n), state);
+    g_string_append_printf(text, "%s%" N " %s%s %s", *first ? "" : ", ", n, what, nrd_plural(n), state);
     *first = false;
 }
 
@@ -65,6 +62,7 @@ static void append_state(GString *text, const NrdFs *fs, const NrdSummary *summa
     append_count(text, &well, summary->n_topics_out, "topic", "out of service");
     append_count(text, &well, summary->n_poisoned, "partition", "poisoned");
     append_count(text, &well, summary->n_faulty, "partition", "out of service");
+    append_count(text, &well, summary->n_damaged, "partition", "with lost records");
     append_count(text, &well, summary->n_failing, "partition", "that cannot commit");
     append_count(text, &well, summary->ingress_stuck, "partition", "behind, with records that could not be committed");
     append_count(text, &well, summary->n_fan_failing, "partition", "not copied to a child (see children/*/status)");
@@ -97,9 +95,9 @@ static void append_sums(GString *text, const NrdSummary *summary)
     g_string_append(text, "stored       ");
     nrd_append_size(text, summary->size_bytes);
     g_string_append_printf(text, "\nbacklog      %" N " record%s readable and not settled\n", summary->lag,
-                           plural(summary->lag));
+                           nrd_plural(summary->lag));
     g_string_append_printf(text, "in flight    %" N " record%s leased to consumers\n", summary->in_flight,
-                           plural(summary->in_flight));
+                           nrd_plural(summary->in_flight));
 }
 
 static void append_ingress(GString *text, const NrdSummary *summary, bool read_only)
@@ -112,10 +110,10 @@ static void append_ingress(GString *text, const NrdSummary *summary, bool read_o
         return;
     }
     g_string_append_printf(text, "ingress      %" N " part%s waiting, ", summary->ingress_parts,
-                           plural(summary->ingress_parts));
+                           nrd_plural(summary->ingress_parts));
     if (summary->ingress_stuck > 0)
         g_string_append_printf(text, "%" N " partition%s stuck, ", summary->ingress_stuck,
-                               plural(summary->ingress_stuck));
+                               nrd_plural(summary->ingress_stuck));
     g_string_append(text, "WAL ");
     nrd_append_size(text, summary->ingress_bytes);
     g_string_append_c(text, '\n');
@@ -123,7 +121,7 @@ static void append_ingress(GString *text, const NrdSummary *summary, bool read_o
 
 static void append_flow(GString *text, const char *label, uint64_t n, int64_t up_ms)
 {
-    g_string_append_printf(text, "%-13s%" N " record%s since the start, ", label, n, plural(n));
+    g_string_append_printf(text, "%-13s%" N " record%s since the start, ", label, n, nrd_plural(n));
     nrd_append_rate(text, n, up_ms);
     g_string_append_c(text, '\n');
 }
@@ -140,6 +138,11 @@ static void append_topic_trouble(GString *text, const NrdTrouble *trouble)
 
 static void append_partition_trouble(GString *text, const NrdTrouble *trouble)
 {
+    if (trouble->damaged) {
+        g_string_append_printf(text, "\n%s/p%05u  %s\n    %s\n", trouble->topic, (unsigned)trouble->partition,
+                               trouble->reason, NRD_TODO_DAMAGE);
+        return;
+    }
     if (trouble->failing) {
         g_string_append_printf(text, "\n%s/p%05u  commits fail: %s\n    %s\n", trouble->topic,
                                (unsigned)trouble->partition, trouble->reason, NRD_TODO_COMMITS_FAIL);
@@ -153,7 +156,8 @@ static void append_partition_trouble(GString *text, const NrdTrouble *trouble)
 
 static void append_troubles(GString *text, const NrdSummary *summary)
 {
-    uint64_t n = summary->n_topics_out + summary->n_poisoned + summary->n_faulty + summary->n_failing;
+    uint64_t n =
+        summary->n_topics_out + summary->n_poisoned + summary->n_faulty + summary->n_failing + summary->n_damaged;
     for (guint i = 0; i < summary->troubles->len; i++) {
         const NrdTrouble *trouble = summary->troubles->pdata[i];
         if (trouble->partition < 0)
@@ -181,8 +185,10 @@ static char *root_status_text(NrdNode *node)
     append_ingress(text, &summary, read_only);
     if (summary.n_children > 0)
         g_string_append_printf(text, "fan-out      %" N " child%s of %" N " topic%s\n", summary.n_children,
-                               summary.n_children == 1 ? "" : "ren", summary.n_parents, plural(summary.n_parents));
+                               summary.n_children == 1 ? "" : "ren", summary.n_parents, nrd_plural(summary.n_parents));
     append_flow(text, "produced", summary.n_produced, up_ms);
+    if (summary.n_children > 0 || summary.n_copied > 0)
+        append_flow(text, "copied", summary.n_copied, up_ms);
     append_flow(text, "settled", summary.n_settled, up_ms);
     append_troubles(text, &summary);
     nrd_summary_clear(&summary);

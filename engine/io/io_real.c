@@ -36,6 +36,12 @@ static int open_stepwise(int dirfd, const char *path, int flags, mode_t mode)
     return at;
 }
 
+static int real_open_root(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
 static int real_open(int dirfd, const char *path, int flags, mode_t mode)
 {
     struct open_how how = {
@@ -89,6 +95,12 @@ static int real_ftruncate(int fd, int64_t size_bytes)
 static int real_punch(int fd, int64_t pos, int64_t size_bytes)
 {
     return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, pos, size_bytes) < 0 ? -errno : 0;
+}
+
+static int64_t real_seek(int fd, int64_t pos, bool hole)
+{
+    off_t found = lseek(fd, pos, hole ? SEEK_HOLE : SEEK_DATA);
+    return found < 0 ? -errno : found;
 }
 
 static int real_set_mtime(int fd, int64_t unix_ms)
@@ -187,6 +199,7 @@ static int real_unmap(void *addr, size_t size)
 }
 
 const NrdIo nrd_io_real = {
+    .open_root = real_open_root,
     .open = real_open,
     .close = real_close,
     .pread = real_pread,
@@ -195,6 +208,7 @@ const NrdIo nrd_io_real = {
     .fsync = real_fsync,
     .ftruncate = real_ftruncate,
     .punch = real_punch,
+    .seek = real_seek,
     .set_mtime = real_set_mtime,
     .fstat = real_fstat,
     .fstatat = real_fstatat,
@@ -210,12 +224,3 @@ const NrdIo nrd_io_real = {
 };
 
 const NrdIo *nrd_io = &nrd_io_real;
-
-int nrd_io_open_root(const char *path, int *ret_fd)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    *ret_fd = fd;
-    return 0;
-}
