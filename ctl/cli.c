@@ -45,6 +45,18 @@ bool nrd_cli_parse(const NrdCliVerb *verb, const GOptionEntry *entries, int *arg
     return false;
 }
 
+bool nrd_cli_parse_json(const NrdCliVerb *verb, const char *what, int *argc, char ***argv, bool *ret_json)
+{
+    gboolean json = FALSE;
+    const GOptionEntry entries[] = {
+        { "json", 'j', 0, G_OPTION_ARG_NONE, &json, what, NULL },
+        G_OPTION_ENTRY_NULL,
+    };
+    bool good = nrd_cli_parse(verb, entries, argc, argv);
+    *ret_json = json;
+    return good;
+}
+
 static void put_plain(FILE *to, const char *text)
 {
     for (const uint8_t *p = (const uint8_t *)text; *p; p++) {

@@ -133,12 +133,8 @@ static int run(const char *given, const char *topic, char **settings, bool json)
 
 int nrd_verb_config(int argc, char **argv)
 {
-    gboolean json = FALSE;
-    const GOptionEntry entries[] = {
-        { "json", 'j', 0, G_OPTION_ARG_NONE, &json, "One JSON object: the settings, as they are in the end", NULL },
-        G_OPTION_ENTRY_NULL,
-    };
-    if (!nrd_cli_parse(&verb, entries, &argc, &argv))
+    bool json = false;
+    if (!nrd_cli_parse_json(&verb, "One JSON object: the settings, as they are in the end", &argc, &argv, &json))
         return NRD_EXIT_USAGE;
     int n_names = 0;
     while (1 + n_names < argc && !is_setting(argv[1 + n_names]))

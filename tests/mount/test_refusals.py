@@ -74,7 +74,8 @@ def test_attributes_that_cannot_be_set(m):
 def test_a_topic_that_cannot_be_removed(m):
     part = m.make("t")
     produce(part, "a")
-    told(m, errno.ENOTEMPTY, os.rmdir, m.topic("t"), words=["retains records", f"`delete {xattr(m.topic('t'), 'incarnation')}`"])
+    told(m, errno.ENOTEMPTY, os.rmdir, m.topic("t"),
+         words=["retains records", f"`delete {xattr(m.topic('t'), 'incarnation')}`"])
     m.make("u")
     fd = os.open(m.part("u") + "/log", os.O_RDONLY)
     told(m, errno.EBUSY, os.rmdir, m.topic("u"), words=["files of the topic are open", "topic=u"])
