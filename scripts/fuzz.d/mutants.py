@@ -33,7 +33,7 @@ MUTANTS = [
     ("checkpoint", "engine/ingress/checkpoint.c", "nrd_checkpoint_sort(checkpoint); /*", "/*"),
     ("topic_record", "engine/meta/topic_record.c", "bool ascending = child_place(record, child->name) == record->children->len;",
      "bool ascending = true;"),
-    ("config", "engine/meta/topic_config.c", "*config = copy;", "*config = copy; config->linger_ms += 1;"),
+    ("config", "engine/meta/topic_config.c", "    if (rc == 0)\n        *config = next;", "    *config = next;"),
     ("incarnation", "engine/meta/incarnation.c", "    if (size > NRD_INCARNATION_DIGITS)\n        return MARKER_DAMAGED;", ""),
     ("jsonl_in", "fs/json_check.c", "!has_foreign_space(text, size) &&", ""),
     ("jsonl_out", "fs/jsonl.c", "== '\\n' || out->text->str[i] == '\\r')", "== '\\n')"),

@@ -396,6 +396,14 @@ static void add_tar_entry(GByteArray *tar, const char *name, const void *bytes, 
     memset(tar->data + before, 0, tar->len - before);
 }
 
+/* With the byte of flags before it. */
+static void put_archive(const char *name, const GByteArray *tar, guint size)
+{
+    GByteArray *bytes = BEGIN(3);
+    add(bytes, tar->data, size);
+    put("unpack", name, bytes);
+}
+
 static void put_archives(void)
 {
     NrdManifest *m = nrd_manifest_new();
@@ -408,18 +416,18 @@ static void put_archives(void)
     nrd_manifest_add(m, "00000000000000000000.log", log->len, nrd_crc32c(0, log->data, log->len), 1700000000000);
     nrd_manifest_add(m, "hwm", sizeof hwm, nrd_crc32c(0, hwm, sizeof hwm), 0);
     g_autoptr(GString) text = nrd_manifest_encode(m);
-    GByteArray *manifest = BEGIN(1), *tar = BEGIN(3);
+    GByteArray *manifest = BEGIN(1);
+    g_autoptr(GByteArray) tar = g_byte_array_new();
     add(manifest, text->str, text->len - strlen("crc32c 00000000\n"));
     put("manifest", "two", manifest);
     add_tar_entry(tar, NRD_MANIFEST_NAME, text->str, text->len);
     add_tar_entry(tar, "00000000000000000000.log", log->data, log->len);
     add_tar_entry(tar, "hwm", hwm, sizeof hwm);
-    GByteArray *cut = begin(tar->data, tar->len - 600);
+    put_archive("cut", tar, tar->len - 600);
     guint before = tar->len;
     g_byte_array_set_size(tar, before + 1024);
     memset(tar->data + before, 0, 1024);
-    put("unpack", "whole", tar);
-    put("unpack", "cut", cut);
+    put_archive("whole", tar, tar->len);
     nrd_manifest_free(m);
 }
 
