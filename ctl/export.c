@@ -10,6 +10,7 @@
 #include "ctl/unpack.h"
 #include "ctl/verbs.h"
 #include "engine/base/crc32c.h"
+#include "engine/base/diag.h"
 #include "engine/io/io.h"
 
 #include <errno.h>
@@ -172,8 +173,9 @@ static int export(const NrdPlaceInData *place, const char *path, bool quiet)
             nrd_cli_say("%s: %s", to_stdout ? "standard output" : path, why);
     }
     if (rc == 0 && !to_stdout && !quiet)
-        printf("%s/p%05u: %" PRIu64 " records, offsets %" PRIu64 " to %" PRIu64 ", written to %s and read back\n",
-               manifest->topic, place->number, manifest->n_records, manifest->oldest, manifest->hwm, path);
+        printf("%s/p%05u: %" PRIu64 " record%s, offsets %" PRIu64 " to %" PRIu64 ", written to %s and read back\n",
+               manifest->topic, place->number, manifest->n_records, nrd_plural(manifest->n_records), manifest->oldest,
+               manifest->hwm, path);
     nrd_made_files_free(made);
     nrd_manifest_free(manifest);
     return rc;

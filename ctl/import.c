@@ -9,6 +9,7 @@
 #include "ctl/place.h"
 #include "ctl/unpack.h"
 #include "ctl/verbs.h"
+#include "engine/base/diag.h"
 #include "engine/ingress/wal_segment.h"
 #include "engine/io/io.h"
 #include "engine/log/segments/hwm.h"
@@ -185,8 +186,8 @@ static int run(const NrdPlaceInData *place, const char *path, bool quiet)
     if (rc < 0)
         nrd_cli_say("%s: %s", from_stdin ? "standard input" : path, why);
     else if (!quiet)
-        printf("%s/p%05u: %" PRIu64 " records, offsets %" PRIu64 " to %" PRIu64 ", imported\n", place->record->name,
-               place->number, manifest->n_records, manifest->oldest, manifest->hwm);
+        printf("%s/p%05u: %" PRIu64 " record%s, offsets %" PRIu64 " to %" PRIu64 ", imported\n", place->record->name,
+               place->number, manifest->n_records, nrd_plural(manifest->n_records), manifest->oldest, manifest->hwm);
     nrd_manifest_free(manifest);
     return rc;
 }

@@ -1,5 +1,6 @@
 /* See place.h. */
 #include "ctl/place.h"
+#include "engine/base/diag.h"
 
 #include "engine/io/io.h"
 #include "engine/meta/incarnation.h"
@@ -57,8 +58,9 @@ static int find(NrdPlaceInData *place, const char *name, char **ret_why)
     if (rc < 0)
         return rc;
     if (place->number >= (uint64_t)place->record->config.partitions) {
-        *ret_why = g_strdup_printf("%s has %d partitions, the last one is p%05d", topic,
-                                   (int)place->record->config.partitions, (int)place->record->config.partitions - 1);
+        *ret_why = g_strdup_printf(
+            "%s has %d partition%s, the last one is p%05d", topic, (int)place->record->config.partitions,
+            nrd_plural((uint64_t)place->record->config.partitions), (int)place->record->config.partitions - 1);
         return -ENOENT;
     }
     rc = nrd_incarnation_verify(place->root_fd, topic, place->record->id, ret_why);
