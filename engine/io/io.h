@@ -2,7 +2,7 @@
  *
  * Every entry returns 0 (or a count, or a descriptor) on success and a negative errno on failure; errno itself is not
  * part of the interface. Nothing below dirfd is ever reached through a symbolic link: paths are relative, resolved
- * beneath dirfd (openat2(2) with RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), and O_CLOEXEC is always added.
+ * beneath dirfd (openat2(2) with RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), and O_CLOEXEC is always added; open_root makes the first dirfd.
  * Any thread; every call may block on the disk. The table itself is changed only while no other thread uses it. */
 #ifndef NRD_IO_IO_H
 #define NRD_IO_IO_H
@@ -19,6 +19,7 @@
 #include <sys/uio.h>
 
 typedef struct NrdIo {
+    int (*open_root)(const char *path); /* a folder by its path on the host; its last component is not followed */
     int (*open)(int dirfd, const char *path, int flags, mode_t mode);
     int (*close)(int fd);
     ssize_t (*pread)(int fd, void *buf, size_t size, int64_t pos);
@@ -43,8 +44,8 @@ typedef struct NrdIo {
 } NrdIo;
 
 /* The real calls, and the table in force (initially the real one). Other folders use the functions below, and
- * nrd_io->X where a single raw call is what is wanted. An entry takes names of dirfd's own folder, except open, which
- * takes a path. list gives the names appended in this call back when it fails. */
+ * nrd_io->X where a single raw call is what is wanted. An entry takes names of dirfd's own folder, except open and open_root, which
+ * take a path. list gives the names appended in this call back when it fails. */
 extern const NrdIo nrd_io_real;
 extern const NrdIo *nrd_io;
 

@@ -23,6 +23,15 @@ void nrd_io_close(int *fd)
         nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "closing a file failed: %s", g_strerror(-rc));
 }
 
+int nrd_io_open_root(const char *path, int *ret_fd)
+{
+    int fd = nrd_io->open_root(path);
+    if (fd < 0)
+        return fd;
+    *ret_fd = fd;
+    return 0;
+}
+
 int nrd_io_open_dir(int dirfd, const char *path, int *ret_fd)
 {
     int fd = nrd_io->open(dirfd, path, O_RDONLY | O_DIRECTORY, 0);

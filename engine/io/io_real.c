@@ -36,6 +36,12 @@ static int open_stepwise(int dirfd, const char *path, int flags, mode_t mode)
     return at;
 }
 
+static int real_open_root(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
 static int real_open(int dirfd, const char *path, int flags, mode_t mode)
 {
     struct open_how how = {
@@ -187,6 +193,7 @@ static int real_unmap(void *addr, size_t size)
 }
 
 const NrdIo nrd_io_real = {
+    .open_root = real_open_root,
     .open = real_open,
     .close = real_close,
     .pread = real_pread,
@@ -210,12 +217,3 @@ const NrdIo nrd_io_real = {
 };
 
 const NrdIo *nrd_io = &nrd_io_real;
-
-int nrd_io_open_root(const char *path, int *ret_fd)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    *ret_fd = fd;
-    return 0;
-}
