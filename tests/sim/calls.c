@@ -57,6 +57,16 @@ static bool begin_fd(SimAct *act, SimCall call, int fd, int64_t pos, uint64_t si
     return works;
 }
 
+static int check_folder(SimDisk *disk, const SimOpen *dir, const char *name)
+{
+    if (name[0] == '\0')
+        return -ENOENT;
+    disk->n_bad += dir == NULL;
+    if (dir == NULL)
+        return -EBADF;
+    return is_dir(disk, dir->inode) ? 0 : -ENOTDIR;
+}
+
 /* Begins a call on a name in the folder that dirfd stands for; *ret_dir is 0 when that is none (the error is set). */
 static bool begin_at(SimAct *act, SimCall call, int dirfd, const char *name, uint64_t *ret_dir)
 {
@@ -71,8 +81,7 @@ static bool begin_at(SimAct *act, SimCall call, int dirfd, const char *name, uin
     if (act->info.index == 0)
         act->info.path = NULL; /* only interned when the power is on */
     if (works && (open == NULL || !is_dir(disk, open->inode))) {
-        disk->n_bad += open == NULL;
-        act->error = open == NULL ? -EBADF : -ENOTDIR;
+        act->error = name[0] == '/' ? -EXDEV : check_folder(disk, open, name);
         return false;
     }
     *ret_dir = works ? open->inode : 0;
@@ -306,10 +315,10 @@ static int sim_close(int fd)
 static ssize_t read_open(const SimAct *act, const SimOpen *open, void *buf, size_t size, int64_t pos)
 {
     const SimInode *inode = sim_tree_get(act->disk->tree, open->inode);
-    if ((open->flags & O_ACCMODE) == O_WRONLY)
-        return -EBADF;
     if (pos < 0)
         return -EINVAL;
+    if ((open->flags & O_ACCMODE) == O_WRONLY)
+        return -EBADF;
     if (inode->is_dir)
         return -EISDIR;
     size_t n = (size_t)sim_act_limit(act, sim_inode_read(inode, SIM_CACHED, buf, size, pos));
@@ -345,10 +354,10 @@ static size_t fitting(const SimDisk *disk, const SimInode *inode, size_t size, i
 static ssize_t write_open(const SimAct *act, const SimOpen *open, const GByteArray *bytes, int64_t pos)
 {
     SimDisk *disk = act->disk;
-    if ((open->flags & O_ACCMODE) == O_RDONLY)
-        return -EBADF;
     if (pos < 0)
         return -EINVAL;
+    if ((open->flags & O_ACCMODE) == O_RDONLY)
+        return -EBADF;
     if (bytes->len == 0)
         return 0;
     if (pos >= MAX_FILE_BYTES)
@@ -657,7 +666,7 @@ static int rename_name(SimDisk *disk, uint64_t dir, const char *from, uint64_t t
 {
     uint64_t moved = 0, target = 0;
     if (is_dots(from) || is_dots(to))
-        return replace ? -EBUSY : is_dots(to) ? -EEXIST : -EBUSY;
+        return replace || is_dots(from) ? -EBUSY : -EEXIST;
     int rc = look_up(disk, dir, from, &moved);
     if (rc == 0)
         rc = look_up(disk, to_dir, to, &target);
@@ -697,12 +706,10 @@ static int sim_rename(int from_dirfd, const char *from, int to_dirfd, const char
     act.info.path = path;
     act.to_path = to_path;
     if (sim_act_begin(&act)) {
-        if (dir == NULL || to_dir == NULL) {
-            disk->n_bad++;
-            rc = -EBADF;
-        } else if (!is_dir(disk, dir->inode) || !is_dir(disk, to_dir->inode))
-            rc = -ENOTDIR;
-        else
+        rc = check_folder(disk, dir, from);
+        if (rc == 0)
+            rc = check_folder(disk, to_dir, to);
+        if (rc == 0)
             rc = rename_name(disk, dir->inode, from, to_dir->inode, to, replace);
     }
     rc = (int)sim_act_end(&act, rc);
@@ -719,8 +726,6 @@ static int sim_list(int dirfd, GPtrArray *names)
         const SimInode *dir = sim_tree_get(act.disk->tree, open->inode);
         if (!dir->is_dir)
             rc = -ENOTDIR;
-        else if (dir->n_links == 0)
-            rc = -ENOENT; /* removed while it was open */
         for (GTreeNode *node = rc == 0 ? g_tree_node_first(dir->names) : NULL; node != NULL && act.error == 0;
              node = g_tree_node_next(node))
             g_ptr_array_add(names, g_strdup(g_tree_node_key(node)));

@@ -158,6 +158,7 @@ SimImage *sim_disk_snapshot(SimDisk *disk);
 
 SimImage *sim_image_ref(SimImage *image);
 void sim_image_unref(SimImage *image); /* takes NULL */
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(SimImage, sim_image_unref)
 
 /* What a power cut at that moment leaves: a new image where everything is durable. */
 SimImage *sim_image_power_cut(const SimImage *image, const SimCrash *crash);
