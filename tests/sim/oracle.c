@@ -159,11 +159,15 @@ char *oracle_told(Oracle *oracle, int id, unsigned partition, uint64_t offset)
     if (record->offset != ORACLE_UNKNOWN)
         why = g_strdup_printf("I4: record %d was told offset %" G_GINT64_FORMAT " and then %" G_GUINT64_FORMAT, id,
                               record->offset, offset);
-    else if (offset < p->next)
+    else if (offset >= ORACLE_MAX_OFFSETS)
+        why = g_strdup_printf("a workload that gets offset %" G_GUINT64_FORMAT " is too long", offset);
+    else if (offset < p->floor || (p->told[offset] && !oracle->lied))
         why = g_strdup_printf("I6: offset %" G_GUINT64_FORMAT " of partition %u was told again, for record %d", offset,
                               partition, id);
     record->at = (int8_t)partition;
     record->offset = (int64_t)offset;
+    if (offset < ORACLE_MAX_OFFSETS)
+        p->told[offset] = 1;
     p->next = MAX(p->next, offset + 1);
     oracle_unlock();
     return why;

@@ -64,7 +64,9 @@ typedef enum OracleSettled {
 typedef struct OraclePartition {
     uint64_t gone_below; /* offsets below may be deleted: a trim or retention */
     uint64_t next;       /* the offset after the last one that was told */
+    uint64_t floor;      /* what is told from now on is not below */
     uint64_t hwm;        /* the highest that was seen */
+    uint8_t told[ORACLE_MAX_OFFSETS];
     uint8_t settled[ORACLE_MAX_OFFSETS];
 } OraclePartition;
 
@@ -85,6 +87,7 @@ typedef struct Oracle {
     uint32_t seed;
     int n_records, n_topics;
     bool lied;       /* a sync has lied */
+    bool layout_lied; /* ... about what makes a folder a data directory: it may be refused */
     bool rerouted;   /* commits may have failed: records of a topic may be in any of its partitions */
     bool twice;      /* records of a topic may come twice after a crash (a partition's own producer was open) */
     bool quarantine; /* folders were swapped by hand: names without their records are expected */

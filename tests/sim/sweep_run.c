@@ -26,7 +26,7 @@ typedef struct Run {
     const Job *job;
     SimDisk *disk;
     Oracle *oracle;
-    bool begun, healed;
+    bool begun, healed, fired;
     int fault_id;
     Scouted *scouted;   /* counts calls, or NULL */
     unsigned n[SIM_N_CALLS][SITE_N_FILES];
@@ -44,12 +44,19 @@ static void clear_moment(gpointer data)
 
 /* ---- watching ---- */
 
+static void note_lie(Run *run)
+{
+    SiteFile file = run->job->site.file;
+    run->oracle->lied = true;
+    run->oracle->layout_lied = file == SITE_DATA || file == SITE_FORMAT;
+}
+
 static void on_call(SimDisk *disk, const SimCallInfo *call, bool before, void *user_data)
 {
     Run *run = user_data;
     if (!before) {
         if (call->fault >= 0 && run->job && run->job->kind == JOB_LIE)
-            run->oracle->lied = true;
+            note_lie(run);
         return;
     }
     if (!run->begun)
@@ -93,12 +100,15 @@ static void on_begin(void *user_data)
 static bool has_fired(Run *run)
 {
     SimFired fired;
-    if (!run->job || !run->begun)
-        return false;
+    if (!run->job || !run->begun || run->fired)
+        return run->fired;
     if (run->job->kind == JOB_MEMORY)
-        return sim_alloc_n_failed() > 0;
-    sim_disk_fired(run->disk, run->fault_id, &fired);
-    return fired.n_fired > 0;
+        run->fired = sim_alloc_n_failed() > 0;
+    else {
+        sim_disk_fired(run->disk, run->fault_id, &fired);
+        run->fired = fired.n_fired > 0;
+    }
+    return run->fired;
 }
 
 static void on_heal(void *user_data)
@@ -116,6 +126,11 @@ static bool on_well(void *user_data)
 {
     Run *run = user_data;
     return run->healed || !run->job || !run->job->fault.stays || !has_fired(run);
+}
+
+static bool on_failed(void *user_data)
+{
+    return has_fired(user_data);
 }
 
 static void on_end(void *user_data)
@@ -274,7 +289,7 @@ static char *check_recovery(const Moment *moment, uint32_t seed, unsigned *n_sta
 
 static WorkloadHooks hooks_of(Run *run)
 {
-    return (WorkloadHooks){ on_begin, on_heal, on_well, on_end, run };
+    return (WorkloadHooks){ on_begin, on_heal, on_well, on_failed, on_end, run };
 }
 
 /* The recording of one workload, kept for the crashes of that workload that follow. */

@@ -78,13 +78,11 @@ int world_create(World *world, const char *name, unsigned n_partitions, const ch
 void world_config(World *world, int topic, const char *text)
 {
     int n = 0, rc;
-    oracle_lock();
-    world->oracle->topics[topic].unsure |= world->oracle->lied;
-    oracle_unlock();
     while ((rc = nrd_topic_config_write(world->topics[topic], text, strlen(text))) < 0)
         (void)!world_again(world, &n, rc, "changing settings");
     unsigned n_partitions = nrd_topic_n_partitions(world->topics[topic]);
     oracle_lock();
+    world->oracle->topics[topic].unsure |= world->oracle->lied;
     world->oracle->topics[topic].n_partitions = (uint8_t)n_partitions;
     oracle_unlock();
     pin(world, topic);
@@ -298,7 +296,7 @@ void world_produce(World *world, int topic, unsigned partition, unsigned handle,
     oracle_lock();
     OraclePartition *seen = &world->oracle->topics[topic].partitions[partition];
     if (!world->oracle->lied)
-        seen->hwm = MAX(seen->hwm, seen->next);
+        seen->floor = seen->hwm = MAX(seen->hwm, seen->next);
     oracle_unlock();
 }
 

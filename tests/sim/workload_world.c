@@ -28,6 +28,12 @@ static void heal(World *world)
         world->hooks->heal(world->hooks->user_data);
 }
 
+/* Whether the disk has done anything wrong; heal then. */
+static bool has_failed(World *world)
+{
+    return world->hooks->failed && world->hooks->failed(world->hooks->user_data);
+}
+
 static bool is_well(World *world)
 {
     return !world->hooks->well || world->hooks->well(world->hooks->user_data);
@@ -188,6 +194,16 @@ static void pin_all(World *world, int topic)
     }
 }
 
+/* A record that could not be read takes its topic out of service until the next start. */
+static bool lost_by_record(World *world, int i)
+{
+    NrdTopic *topic = NULL;
+    int rc = nrd_topic_find(world->engine, world->oracle->topics[i].name, &topic);
+    bool lost = rc == 0 && nrd_topic_lost(topic);
+    nrd_topic_unref(topic);
+    return lost;
+}
+
 static void resolve_topic(World *world, int i)
 {
     OracleTopic *t = &world->oracle->topics[i];
@@ -220,6 +236,14 @@ void world_open(World *world)
             break;
         world->engine = NULL;
         (void)!world_again(world, &n, rc, why ? why : "opening the store");
+    }
+    for (int i = 0; i < world->oracle->n_topics; i++) {
+        if (!lost_by_record(world, i))
+            continue;
+        if (!has_failed(world))
+            world_fail(world, "I3: topic %s is out of service", world->oracle->topics[i].name);
+        world_restart(world);
+        return;
     }
     for (int i = 0; i < world->oracle->n_topics; i++)
         resolve_topic(world, i);
