@@ -120,7 +120,9 @@ void oracle_acked(Oracle *oracle, int id);
  * it four times, and appends to it. */
 char *oracle_check(const Oracle *oracle);
 
-/* The same for one open, which changes nothing that the next one would not find. */
-char *oracle_check_once(const Oracle *oracle);
+/* The same for one open. Unless appended is NULL each partition gets a record, and appended is called before the close with
+ * what the store has promised by then. */
+typedef void (*OracleMoreFn)(void *user_data, const Oracle *more);
+char *oracle_check_once(const Oracle *oracle, OracleMoreFn appended, void *user_data);
 
 #endif

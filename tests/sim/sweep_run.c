@@ -227,6 +227,44 @@ static char *check_cut(const SimImage *image, const Oracle *oracle, const SimCra
     return text;
 }
 
+/* ---- life after a kill ---- */
+
+typedef struct After {
+    SimDisk *disk;
+    SimImage *image;
+    Oracle *oracle;
+} After;
+
+static void on_appended(void *user_data, const Oracle *more)
+{
+    After *after = user_data;
+    after->image = sim_disk_snapshot(after->disk);
+    after->oracle = oracle_copy(more);
+}
+
+/* The process is killed, another one goes on with what it finds in the page cache and acknowledges more, and then the power
+ * goes: whatever the first one did not get to sync has to be durable by then, if it was built upon. */
+static char *check_kill_then_cut(const Moment *moment, unsigned *n_states)
+{
+    SimCrash none = { .keep = SIM_KEEP_NONE };
+    Oracle *oracle = oracle_copy(moment->oracle);
+    After after = { sim_disk_new(NULL, moment->image), NULL, NULL };
+    oracle->n_crashes++;
+    sim_disk_install(after.disk);
+    char *why = oracle_check_once(oracle, on_appended, &after);
+    if (why)
+        return why;
+    sim_disk_install(NULL);
+    why = check_cut(after.image, after.oracle, &none, "of a process that went on after a kill -9", NULL, n_states);
+    if (why)
+        return why;
+    sim_disk_free(after.disk);
+    sim_image_unref(after.image);
+    oracle_free(after.oracle);
+    oracle_free(oracle);
+    return NULL;
+}
+
 /* Kill -9, and what a power cut may leave: nothing, all, and some of what was not synced. */
 static char *check_moment(const Moment *moment, uint32_t seed, unsigned *n_states)
 {
@@ -264,7 +302,7 @@ static char *check_recovery(const Moment *moment, uint32_t seed, unsigned *n_sta
     run.disk = sim_disk_new(NULL, left);
     sim_disk_watch(run.disk, on_call, &run);
     sim_disk_install(run.disk);
-    char *why = oracle_check_once(run.oracle);
+    char *why = oracle_check_once(run.oracle, NULL, NULL);
     if (why)
         return why;
     sim_disk_install(NULL);
@@ -326,6 +364,8 @@ static JobResult run_crash(const Job *job, uint32_t seed)
         result.fired = true;
         result.why = check_moment(moment, seed + i, &result.n_states);
         if (!result.why)
+            result.why = check_kill_then_cut(moment, &result.n_states);
+        if (!result.why)
             result.why = check_recovery(moment, seed + i, &result.n_states);
     }
     return result;
@@ -353,6 +393,8 @@ static JobResult run_fault(const Job *job, uint32_t seed)
         return result;
     sim_alloc_fail(0, false);
     sim_disk_unplan_all(run.disk);
+    if (result.fired)
+        run.oracle->rerouted = run.end_oracle->rerouted = true;
     result.why = check_leaks(&run);
     SimImage *closed = sim_disk_snapshot(run.disk);
     result.n_states++;

@@ -28,7 +28,7 @@ typedef struct Lease {
 
 typedef struct PartitionWorld {
     Handle handles[WORLD_HANDLES];
-    bool pinned;
+    NrdPartition *pinned;
     GArray *leases; /* of Lease */
 } PartitionWorld;
 

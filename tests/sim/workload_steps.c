@@ -37,11 +37,14 @@ static void pin(World *world, int topic)
     for (unsigned number = 0; world->topics[topic] && number < nrd_topic_n_partitions(world->topics[topic]); number++) {
         PartitionWorld *p = &world->partitions[topic][number];
         int n = 0, rc = 0;
-        while (!p->pinned && (rc = nrd_partition_pin(nrd_topic_partition(world->topics[topic], number))) < 0) {
-            if (!world_again(world, &n, rc, "opening a partition"))
+        while (!p->pinned) {
+            NrdPartition *partition = nrd_topic_partition(world->topics[topic], number);
+            rc = nrd_partition_pin(partition);
+            if (rc == 0)
+                p->pinned = partition;
+            else if (!world_again(world, &n, rc, "opening a partition"))
                 return;
         }
-        p->pinned = true;
     }
 }
 

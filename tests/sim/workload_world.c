@@ -182,15 +182,18 @@ static void pin_all(World *world, int topic)
 {
     for (unsigned number = 0; number < world->oracle->topics[topic].n_partitions; number++) {
         PartitionWorld *p = &world->partitions[topic][number];
-        NrdPartition *partition = nrd_topic_partition(world->topics[topic], number);
         int n = 0, rc;
-        if (!partition)
-            world_fail(world, "I1: partition %u of %s is lost", number, world->oracle->topics[topic].name);
-        while (!p->pinned && (rc = nrd_partition_pin(partition)) < 0) {
-            if (!world_again(world, &n, rc, "opening a partition"))
+        while (!p->pinned) {
+            /* looked up each time: an open may put another one in its place */
+            NrdPartition *partition = nrd_topic_partition(world->topics[topic], number);
+            if (!partition)
+                world_fail(world, "I1: partition %u of %s is lost", number, world->oracle->topics[topic].name);
+            rc = nrd_partition_pin(partition);
+            if (rc == 0)
+                p->pinned = partition;
+            else if (!world_again(world, &n, rc, "opening a partition"))
                 return; /* restarted: all are pinned */
         }
-        p->pinned = true;
     }
 }
 
@@ -282,8 +285,8 @@ void world_close_handles(World *world, int topic)
         for (unsigned i = 0; i < WORLD_HANDLES; i++)
             close_handle(world, &p->handles[i]);
         if (p->pinned)
-            nrd_partition_unpin(nrd_topic_partition(world->topics[topic], number));
-        p->pinned = false;
+            nrd_partition_unpin(p->pinned);
+        p->pinned = NULL;
         g_clear_pointer(&p->leases, g_array_unref);
     }
 }
@@ -318,6 +321,11 @@ static int close_engine(World *world)
     int rc = nrd_engine_close(world->engine);
     world->engine = NULL;
     conclude_settled(world, rc == 0);
+    if (rc < 0 || !is_well(world)) {
+        oracle_lock();
+        world->oracle->n_crashes++; /* what could not be written down may be done again */
+        oracle_unlock();
+    }
     return rc;
 }
 
@@ -331,11 +339,7 @@ void world_close(World *world)
 
 void world_restart(World *world)
 {
-    if (close_engine(world) < 0 || !is_well(world)) {
-        oracle_lock();
-        world->oracle->n_crashes++; /* what could not be written down may be done again */
-        oracle_unlock();
-    }
+    (void)close_engine(world);
     heal(world);
     world_open(world);
 }
