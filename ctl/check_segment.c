@@ -98,8 +98,14 @@ static void on_lost(void *data, const NrdGap *gap, NrdFrameFault fault)
 static bool all_zero(Walk *walk, uint64_t pos, uint64_t end)
 {
     g_autofree uint8_t *chunk = g_malloc(CHUNK_BYTES);
+    bool holes = end > NRD_SCAN_READ_ALL_BYTES;
     while (pos < end) {
         size_t n = 0;
+        uint64_t run_end;
+        if (holes && nrd_io_next_data(walk->fd, pos, end, &pos, &run_end) < 0)
+            return false;
+        if (pos == end)
+            break;
         int rc = nrd_io_pread_full(walk->fd, chunk, (size_t)MIN((uint64_t)CHUNK_BYTES, end - pos), (int64_t)pos, &n);
         if (rc < 0 || n == 0)
             return false;
@@ -208,13 +214,14 @@ static void check_sealed_index(Walk *walk, const char *path, const NrdIndexFileI
 static void check_closed_index(Walk *walk, const NrdIndexFileId *id, const NrdIndex *index)
 {
     NrdIndexEnd end;
+    uint64_t n_gaps;
     const NrdHwm *hwm = &walk->segment->hwm;
     g_autofree char *path = g_strconcat(walk->segment->dir, "/hwm", NULL);
     bool below = hwm->clean && hwm->value < index->end.offset;
     if (walk->hwm_inside)
         nrd_check_error(walk->check, path, "hwm",
                         "%" PRIu64 " lies within a frame, where no commit ends: it is damaged", hwm->value);
-    else if (below && nrd_index_file_read_end(id, &end) == 0)
+    else if (below && nrd_index_file_read_end(id, &end, &n_gaps) == 0)
         nrd_check_error(walk->check, path, "hwm",
                         "it says %" PRIu64 ", but the log was closed with records up to %" PRIu64
                         ": it is damaged, and hides committed records",

@@ -1,6 +1,7 @@
 /* naradctl VERB ...: looks after naradfs. Dispatches. */
 #include "ctl/cli.h"
 #include "ctl/verbs.h"
+#include "engine/base/version.h"
 
 #include <locale.h>
 #include <stdio.h>
@@ -50,7 +51,7 @@ int main(int argc, char **argv)
         return nrd_cli_flush() ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
-        puts("naradctl " NRD_VERSION);
+        printf("naradctl %s\n", nrd_version);
         return nrd_cli_flush() ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
     }
     nrd_cli_say("there is no verb \"%s\"; naradctl --help lists them", argv[1]);

@@ -234,6 +234,13 @@ static unsigned count_rows(const char *status, const char *word)
     return n;
 }
 
+static void append_count(GString *text, unsigned n, uint64_t n_partitions, const char *what)
+{
+    if (n > 0)
+        g_string_append_printf(text, "%s%u of %" G_GUINT64_FORMAT " partition%s %s", text->len > 0 ? ", " : "", n,
+                               n_partitions, n_partitions == 1 ? "" : "s", what);
+}
+
 static char *state_of(const char *topic_dir, uint64_t n_partitions, unsigned n_unread)
 {
     g_autofree char *path = g_strconcat(topic_dir, "/status", NULL);
@@ -242,15 +249,15 @@ static char *state_of(const char *topic_dir, uint64_t n_partitions, unsigned n_u
     if (rc < 0)
         return g_strdup_printf("not readable: %s", g_strerror(-rc));
     g_autofree char *state = nrd_tree_state_line(status);
-    unsigned n_poisoned = count_rows(status, "poisoned");
-    unsigned n_out = MAX(count_rows(status, "out of service") + count_rows(status, "not known"), n_unread);
-    if (!state || strcmp(state, "ok") != 0)
-        return state ? g_steal_pointer(&state) : g_strdup("unknown");
-    if (n_poisoned > 0)
-        return g_strdup_printf("%u of %" G_GUINT64_FORMAT " partitions poisoned", n_poisoned, n_partitions);
-    if (n_out > 0)
-        return g_strdup_printf("%u of %" G_GUINT64_FORMAT " partitions out of service", n_out, n_partitions);
-    return g_strdup("ok");
+    GString *text = g_string_new(NULL);
+    append_count(text, count_rows(status, "poisoned"), n_partitions, "poisoned");
+    append_count(text, MAX(count_rows(status, "out of service") + count_rows(status, "not known"), n_unread),
+                 n_partitions, "out of service");
+    append_count(text, count_rows(status, "failing"), n_partitions, "failing");
+    append_count(text, count_rows(status, "damaged"), n_partitions, "damaged");
+    if (text->len == 0)
+        g_string_append(text, state ? state : "unknown");
+    return g_string_free(text, FALSE);
 }
 
 void nrd_tree_sums(const char *topic_dir, NrdTopicSums *ret_sums)

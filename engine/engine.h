@@ -73,6 +73,7 @@ typedef struct NrdTrouble {
     bool lost;         /* a topic that stays out of service until the restart */
     bool poisoned;     /* a partition: `reopen` clears it; else it could not be opened */
     bool failing;      /* a partition whose last commit failed; the next one may succeed */
+    bool damaged;      /* a partition that is served, but for records that are lost */
     char *reason;      /* in one sentence */
 } NrdTrouble;
 
@@ -83,18 +84,19 @@ typedef struct NrdSummary {
     uint64_t n_topics, n_topics_out;          /* all, and those out of service */
     uint64_t n_partitions, n_open, n_unknown; /* unknown: not used since the start; they are in none of the sums */
     uint64_t n_poisoned, n_faulty;
-    uint64_t n_failing;  /* partitions that are well but for their last commit, as on a full disk */
-    uint64_t size_bytes; /* of segments */
-    uint64_t lag;        /* records readable and not settled */
+    uint64_t n_damaged, n_lost; /* partitions with damaged frames that are known, and the records lost in them */
+    uint64_t n_failing;         /* partitions that are well but for their last commit, as on a full disk */
+    uint64_t size_bytes;        /* of segments */
+    uint64_t lag;               /* records readable and not settled */
     uint64_t in_flight;
     bool ingress; /* topics can be produced to as a whole */
     uint64_t ingress_parts, ingress_stuck,
-        ingress_bytes;                 /* waiting to be dispatched; partitions that wait after a failure; WAL */
-    uint64_t n_parents, n_children;    /* of the fan-out */
-    uint64_t fan_lag, fan_lag_delayed; /* records not copied yet, to children without a delay and with one */
-    uint64_t n_fan_failing;            /* partitions of parents, once a child, whose last pass failed */
-    uint64_t n_produced, n_settled;    /* records, since the start of the process */
-    GPtrArray *troubles;               /* of NrdTrouble*, by topic and partition, NRD_MAX_TROUBLES at most */
+        ingress_bytes;                        /* waiting to be dispatched; partitions that wait after a failure; WAL */
+    uint64_t n_parents, n_children;           /* of the fan-out */
+    uint64_t fan_lag, fan_lag_delayed;        /* records not copied yet, to children without a delay and with one */
+    uint64_t n_fan_failing;                   /* partitions of parents, once a child, whose last pass failed */
+    uint64_t n_produced, n_copied, n_settled; /* records, since the start of the process; copies are not produced */
+    GPtrArray *troubles;                      /* of NrdTrouble*, by topic and partition, NRD_MAX_TROUBLES at most */
 } NrdSummary;
 
 /* Memory only; costs O(partitions), opens and reads none. The caller gives it to nrd_summary_clear. */
@@ -250,14 +252,30 @@ typedef struct NrdPartitionInfo {
         oldest_ms; /* commit time of the oldest record, about; 0: there is none, or only a look at the disk can tell */
     bool poisoned; /* a sync failed: `reopen` clears it */
     char *reason;  /* poison or fault in one sentence, "" when well; g_free */
-    int commit_errno; /* positive; the last commit failed, the next may succeed. 0: well */
-    bool fault;       /* could not be opened: every operation is -EIO */
-    bool open;        /* its files are open */
+    uint64_t n_damaged;  /* frames known to be damaged, since the partition was opened; what they held is passed over */
+    uint64_t n_lost;     /* records in them */
+    uint64_t first_lost; /* the offset of the first; only with n_damaged above 0 */
+    int commit_errno;    /* positive; the last commit failed, the next may succeed. 0: well */
+    bool fault;          /* could not be opened: every operation is -EIO */
+    bool open;           /* its files are open */
 } NrdPartitionInfo;
 
 /* Never waits for the disk: of a closed partition it tells what was true at its close. All zero while it is not known. */
 void nrd_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_info);
 void nrd_partition_info_clear(NrdPartitionInfo *info);
+
+/* The known damage in words (g_free); NULL: there is none. Pure. */
+char *nrd_partition_info_damage(const NrdPartitionInfo *info);
+
+/* A run of offsets that are lost: [offset, end_offset). */
+typedef struct NrdLostRange {
+    uint64_t offset;
+    uint64_t end_offset;
+} NrdLostRange;
+
+/* The offsets known to be lost (NrdLostRange, ascending; g_array_unref). Opens a closed partition and may block for
+ * that: -EIDRM, -EIO (fault), disk errors. Reads no record. */
+int nrd_partition_lost_ranges(NrdPartition *partition, GArray **ret_ranges) NRD_MUST_CHECK;
 
 uint32_t nrd_partition_number(const NrdPartition *partition);
 
@@ -288,8 +306,10 @@ typedef enum NrdUrgency {
     NRD_URGENCY_FULL,  /* far more is buffered: reply to the writer only after nrd_producer_sync has called back */
 } NrdUrgency;
 
-/* Tells what the buffer needs after a write; arranges the background commit after linger_ms. */
-NrdUrgency nrd_producer_wrote(NrdProducer *producer);
+/* Tells what the buffer needs after a write; arranges the background commit after linger_ms. more_follows: the same program
+ * is about to write or sync more, within microseconds (the kernel has cut its write); then a commit that is due waits for it,
+ * 2 ms at most. */
+NrdUrgency nrd_producer_wrote(NrdProducer *producer, bool more_follows);
 
 /* Commits in the background's name what the producers of the partition hold: runs a commit on this thread unless one is
  * under way already. A failure is kept for nrd_producer_check. May block on the disk. Needs no producer: after the reply
@@ -334,7 +354,7 @@ int nrd_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer 
 int nrd_topic_producer_check(NrdTopicProducer *producer) NRD_MUST_CHECK;
 void nrd_topic_producer_add(NrdTopicProducer *producer, const void *key, size_t key_size, const void *payload,
                             size_t payload_size);
-NrdUrgency nrd_topic_producer_wrote(NrdTopicProducer *producer); /* NOW: call nrd_topic_flush */
+NrdUrgency nrd_topic_producer_wrote(NrdTopicProducer *producer, bool more_follows); /* NOW: call nrd_topic_flush */
 void nrd_topic_flush(NrdTopic *topic);
 void nrd_topic_producer_sync(NrdTopicProducer *producer, NrdSyncScope scope, NrdDoneFn done, void *user_data);
 NrdTopicProducer *nrd_topic_producer_ref(NrdTopicProducer *producer);

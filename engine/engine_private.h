@@ -361,6 +361,8 @@ void nrd_ranges_add(GString *ranges, uint32_t partition, uint64_t first, uint64_
 
 /* ---- lingers.c ---- */
 
+#define NRD_MORE_FOLLOWS_MS 2 /* how long a commit that is due waits for the rest of a write that was cut */
+
 NrdLingers *nrd_lingers_new(NrdTimers *timers);
 void nrd_lingers_free(NrdLingers *lingers); /* no producer is left; takes NULL */
 

@@ -142,7 +142,9 @@ static void unclaim(void *child, uint32_t number)
 
 static void *batch_new(void)
 {
-    return nrd_record_batch_new();
+    NrdRecordBatch *batch = nrd_record_batch_new();
+    batch->copies = true;
+    return batch;
 }
 
 static void batch_free(void *batch)

@@ -2,6 +2,7 @@
  * name. */
 #include "engine/engine_private.h"
 
+#include "engine/base/version.h"
 #include "engine/log/segments/frame_cache.h"
 
 typedef struct Row {
@@ -47,7 +48,8 @@ static const Row rows[] = {
     { NRD_COUNTER_FANOUT_DROPPED, "narad_fanout_child_dropped_messages", "",
       "Records that were never copied to a child: retention was faster, or they are damaged." },
     { NRD_COUNTER_COMMITS, "narad_commits_total", "", "Commits that became durable and visible." },
-    { NRD_COUNTER_RECORDS, "narad_committed_records_total", "", "Records in them." },
+    { NRD_COUNTER_RECORDS, "narad_committed_records_total", "", "Records in them, copies in children too." },
+    { NRD_COUNTER_PRODUCED, "narad_produced_records_total", "", "Records committed that are no copies." },
     { NRD_COUNTER_SETTLED, "narad_settled_records_total", "", "Records settled by consumers." },
     { NRD_COUNTER_CORRUPT_FRAMES, "narad_corrupt_frames_total", "", "Damaged frames met, each counted once." },
     { NRD_COUNTER_CORRUPT_SKIPPED, "narad_consumer_corrupt_skipped_total", "",
@@ -106,6 +108,8 @@ static void append_partitions(GString *text, const NrdSummary *summary)
     append_gauge(text, "narad_partitions_poisoned", "Partitions that refuse writes until they are reopened.",
                  summary->n_poisoned);
     append_gauge(text, "narad_partitions_out_of_service", "Partitions that could not be opened.", summary->n_faulty);
+    append_gauge(text, "narad_partitions_damaged", "Partitions with damaged frames that were met.", summary->n_damaged);
+    append_gauge(text, "narad_lost_records", "Records lost in damaged frames that were met.", summary->n_lost);
     append_gauge(text, "narad_stored_bytes", "Bytes of segments.", summary->size_bytes);
     append_gauge(text, "narad_lag_records", "Records readable and not settled.", summary->lag);
     append_gauge(text, "narad_in_flight_records", "Records leased to consumers.", summary->in_flight);
@@ -160,7 +164,7 @@ char *nrd_engine_metrics(NrdEngine *engine)
     GString *text = g_string_new(NULL);
     NrdSummary summary;
     append_head(text, "narad_build_info", "gauge", "Always 1; the version is a label.");
-    g_string_append(text, "narad_build_info{version=\"" NRD_VERSION "\"} 1\n");
+    g_string_append_printf(text, "narad_build_info{version=\"%s\"} 1\n", nrd_version);
     append_gauge(text, "narad_read_only", "1 when the mount is read-only.", nrd_engine_read_only(engine));
     append_counters(text);
     nrd_engine_summary(engine, &summary);

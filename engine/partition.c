@@ -51,6 +51,9 @@ static void info_from_stats(const NrdLogStats *stats, NrdPartitionInfo *info)
     info->text_bytes = stats->text_bytes;
     info->last_commit_ms = stats->last_commit_ms;
     info->oldest_ms = stats->next_offset > stats->oldest_offset ? stats->oldest_first_ms : 0;
+    info->n_damaged = stats->damage.n_frames;
+    info->n_lost = stats->damage.n_records;
+    info->first_lost = stats->damage.first_offset;
     info->commit_errno = stats->commit_errno;
     info->poisoned = stats->poison_errno != 0;
 }
@@ -101,6 +104,16 @@ void nrd_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_info)
     uint64_t behind = info.hwm - info.frontier;
     info.lag = behind - MIN(behind, info.acked_ahead);
     *ret_info = info;
+}
+
+char *nrd_partition_info_damage(const NrdPartitionInfo *info)
+{
+    if (info->n_damaged == 0)
+        return NULL;
+    return g_strdup_printf("%" G_GUINT64_FORMAT " damaged frame%s, %" G_GUINT64_FORMAT
+                           " record%s lost, the first at offset %" G_GUINT64_FORMAT,
+                           info->n_damaged, info->n_damaged == 1 ? "" : "s", info->n_lost, info->n_lost == 1 ? "" : "s",
+                           info->first_lost);
 }
 
 void nrd_partition_info_clear(NrdPartitionInfo *info)

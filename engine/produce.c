@@ -440,7 +440,7 @@ static int64_t linger_ms(NrdPartition *partition)
     return ms;
 }
 
-NrdUrgency nrd_producer_wrote(NrdProducer *producer)
+NrdUrgency nrd_producer_wrote(NrdProducer *producer, bool more_follows)
 {
     NrdPartition *partition = producer->partition;
     NrdUrgency urgency = NRD_URGENCY_LATER;
@@ -449,9 +449,10 @@ NrdUrgency nrd_producer_wrote(NrdProducer *producer)
     if (pending->bytes->len >= FULL_BYTES)
         urgency = NRD_URGENCY_FULL;
     else if (pending->bytes->len >= NOW_BYTES || pending->n_records >= NOW_RECORDS)
-        urgency = NRD_URGENCY_NOW;
-    else if (pending->n_records > 0)
-        arm_linger_locked(partition, linger_ms(partition));
+        urgency = more_follows ? NRD_URGENCY_LATER : NRD_URGENCY_NOW;
+    if (urgency == NRD_URGENCY_LATER && pending->n_records > 0)
+        arm_linger_locked(partition,
+                          more_follows ? MIN(linger_ms(partition), NRD_MORE_FOLLOWS_MS) : linger_ms(partition));
     pthread_mutex_unlock(&partition->produce_lock);
     return urgency;
 }

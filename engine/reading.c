@@ -293,6 +293,23 @@ int nrd_partition_segments(NrdPartition *partition, GArray **ret_views)
     return 0;
 }
 
+int nrd_partition_lost_ranges(NrdPartition *partition, GArray **ret_ranges)
+{
+    int rc = nrd_partition_pin(partition);
+    if (rc < 0)
+        return rc;
+    g_autoptr(GArray) gaps = nrd_log_gaps(atomic_load(&partition->log));
+    nrd_partition_unpin(partition);
+    GArray *ranges = g_array_sized_new(FALSE, FALSE, sizeof(NrdLostRange), gaps->len);
+    for (guint i = 0; i < gaps->len; i++) {
+        const NrdGap *gap = &g_array_index(gaps, NrdGap, i);
+        NrdLostRange range = { gap->offset, gap->end_offset };
+        g_array_append_val(ranges, range);
+    }
+    *ret_ranges = ranges;
+    return 0;
+}
+
 struct NrdSegmentReader {
     NrdPartition *partition; /* pinned; holds a reference to its topic */
     NrdRaw *raw;

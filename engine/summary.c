@@ -34,6 +34,8 @@ static void add_partition(NrdSummary *summary, NrdPartition *partition)
     summary->n_poisoned += info.poisoned;
     summary->n_faulty += info.fault;
     summary->n_failing += info.commit_errno != 0 && !info.poisoned;
+    summary->n_damaged += info.n_damaged > 0;
+    summary->n_lost += info.n_lost;
     summary->size_bytes += info.size_bytes;
     summary->lag += info.lag;
     summary->in_flight += info.in_flight;
@@ -47,6 +49,10 @@ static void add_partition(NrdSummary *summary, NrdPartition *partition)
                     (NrdTrouble){ .partition = partition->number,
                                   .failing = true,
                                   .reason = g_strdup(g_strerror(info.commit_errno)) });
+    if (info.n_damaged > 0)
+        add_trouble(summary, partition->topic,
+                    (NrdTrouble){
+                        .partition = partition->number, .damaged = true, .reason = nrd_partition_info_damage(&info) });
     nrd_partition_info_clear(&info);
 }
 
@@ -109,7 +115,8 @@ void nrd_engine_summary(NrdEngine *engine, NrdSummary *ret_summary)
 {
     NrdSummary summary = {
         .troubles = g_ptr_array_new_with_free_func(free_trouble),
-        .n_produced = nrd_counter_get(NRD_COUNTER_RECORDS),
+        .n_produced = nrd_counter_get(NRD_COUNTER_PRODUCED),
+        .n_copied = nrd_counter_get(NRD_COUNTER_FANOUT_COPIED),
         .n_settled = nrd_counter_get(NRD_COUNTER_SETTLED),
     };
     g_autoptr(GPtrArray) topics = nrd_engine_topics(engine);

@@ -240,6 +240,16 @@ static int remove_admin_held(NrdTopic *topic)
     return 0;
 }
 
+static void tell_why_it_stays(const NrdTopic *topic, int error)
+{
+    if (error == -ENOTEMPTY)
+        nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(topic),
+                 "the topic was not removed: it has records; write \"delete %s\" to its ctl to delete them with it",
+                 topic->id);
+    else if (error == -EBUSY)
+        nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(topic), "the topic was not removed: files of it are open");
+}
+
 int nrd_topic_remove(NrdTopic *topic)
 {
     NrdEngine *engine = topic->engine;
@@ -248,6 +258,7 @@ int nrd_topic_remove(NrdTopic *topic)
     pthread_mutex_lock(&engine->admin);
     int rc = remove_admin_held(topic);
     pthread_mutex_unlock(&engine->admin);
+    tell_why_it_stays(topic, rc);
     return rc;
 }
 

@@ -157,7 +157,7 @@ static int64_t linger_ms(NrdTopic *topic)
     return ms;
 }
 
-NrdUrgency nrd_topic_producer_wrote(NrdTopicProducer *producer)
+NrdUrgency nrd_topic_producer_wrote(NrdTopicProducer *producer, bool more_follows)
 {
     pthread_mutex_lock(&producer->topic->produce_lock);
     size_t n_bytes = held_bytes(producer);
@@ -165,10 +165,11 @@ NrdUrgency nrd_topic_producer_wrote(NrdTopicProducer *producer)
     pthread_mutex_unlock(&producer->topic->produce_lock);
     if (n_bytes >= FULL_BYTES)
         return NRD_URGENCY_FULL;
-    if (n_bytes >= NOW_BYTES || n_records >= NOW_RECORDS)
+    if (!more_follows && (n_bytes >= NOW_BYTES || n_records >= NOW_RECORDS))
         return NRD_URGENCY_NOW;
+    int64_t delay_ms = linger_ms(producer->topic);
     if (n_records > 0)
-        nrd_lingers_arm(producer->topic, linger_ms(producer->topic));
+        nrd_lingers_arm(producer->topic, more_follows ? MIN(delay_ms, NRD_MORE_FOLLOWS_MS) : delay_ms);
     return NRD_URGENCY_LATER;
 }
 

@@ -60,6 +60,19 @@ void nrd_topic_get_attr(NrdTopic *topic, const char *path, uint32_t base_mode, N
     *ret_attr = attr;
 }
 
+/* Whether that changes the record. */
+static bool put_attr(NrdTopicRecord *record, const char *path, const NrdFileAttr *attr)
+{
+    NrdFileAttr *own = path[0] == '\0' ? &record->attr : g_hash_table_lookup(record->file_attrs, path);
+    if (own && own->uid == attr->uid && own->gid == attr->gid && own->mode == attr->mode)
+        return false;
+    if (own)
+        *own = *attr;
+    else
+        g_hash_table_insert(record->file_attrs, g_strdup(path), g_memdup2(attr, sizeof *attr));
+    return true;
+}
+
 int nrd_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mode, int what, const NrdAttr *attr)
 {
     NrdTopicRecord *next = NULL;
@@ -73,11 +86,10 @@ int nrd_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mode, in
             .gid = what & NRD_ATTR_GID ? attr->gid : now.gid,
             .mode = what & NRD_ATTR_MODE ? attr->mode : now.mode,
         };
-        if (path[0] == '\0')
-            next->attr = file_attr;
+        if (put_attr(next, path, &file_attr))
+            rc = nrd_topic_replace_record(topic, next);
         else
-            g_hash_table_replace(next->file_attrs, g_strdup(path), g_memdup2(&file_attr, sizeof file_attr));
-        rc = nrd_topic_replace_record(topic, next);
+            nrd_topic_record_free(next); /* `chown -R` says the same of each record that is listed */
     }
     pthread_mutex_unlock(&topic->guard);
     return rc;

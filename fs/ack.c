@@ -5,6 +5,7 @@
 #include "fs/stream.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define RUN_MAX 512 /* lines that are settled together */
 
@@ -136,17 +137,26 @@ static int feed(NrdHandle *handle, const char *buf, size_t size, size_t *ret_tak
     return error;
 }
 
+/* What to take of a request: all, or only its complete lines when the kernel may have cut it off from a larger write. The
+ * rest of that write then comes again from the beginning of a line, and the count of bytes says which line failed. */
+static size_t takable(const NrdHandle *handle, const char *buf, size_t size)
+{
+    const char *newline = nrd_may_be_cut(handle, size) ? memrchr(buf, '\n', size) : NULL;
+    return newline ? (size_t)(newline - buf) + 1 : size;
+}
+
 static void ack_write(NrdHandle *handle, fuse_req_t req, const char *buf, size_t size, int flags)
 {
     size_t taken;
-    int error = feed(handle, buf, size, &taken);
+    int error = feed(handle, buf, takable(handle, buf, size), &taken);
     if (error < 0)
         nrd_reply_error(req, error);
     else
         fuse_reply_write(req, taken);
 }
 
-/* Not at every close: see consume_release. */
+/* Not at every close: a forked child closes its copy of the descriptor in the middle of a line. A receipt that was cut in
+ * its number is nobody's, so a whole one without its newline is meant. */
 static void ack_release(NrdHandle *handle, bool last)
 {
     (void)!feed(handle, NULL, 0, NULL); /* nobody is there to be told; it was logged */

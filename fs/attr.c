@@ -28,14 +28,33 @@ double nrd_node_attr_timeout(NrdNode *node)
     return node->info->steady || sealed ? STEADY_SECONDS : 0.0;
 }
 
-/* The key of the node's owner and mode in the topic's record. */
-static char *attr_path(const NrdNode *node)
+/* Whose owner and mode a node has: its own, but a link into .streams/, which is not listed, stands for the file that it
+ * leads to. So `chown -R` finds that. */
+static const NrdKindInfo *owned_kind(const NrdNode *node)
 {
-    if (!node->info->path)
+    const char *alias;
+    if (!node->info->link)
+        return node->info;
+    return nrd_kind_find(node->partition ? NRD_KIND_STREAMS : NRD_KIND_TOPIC_STREAMS, node->info->name, &alias);
+}
+
+/* The key of the node's owner and mode in the topic's record, and the widest mode. NULL: it has none. */
+static char *attr_path(const NrdNode *node, uint32_t *ret_base_mode)
+{
+    const NrdKindInfo *info = owned_kind(node);
+    *ret_base_mode = info->mode & 07777;
+    if (!info->path)
         return NULL;
     if (!node->partition)
-        return g_strdup(node->info->path);
-    return g_strdup_printf("p%05u%s", nrd_partition_number(node->partition), node->info->path);
+        return g_strdup(info->path);
+    return g_strdup_printf("p%05u%s", nrd_partition_number(node->partition), info->path);
+}
+
+/* Above the topics the options say it. Where others may make topics they take away none but their own, as in /tmp. */
+static mode_t mode_above_topics(const NrdNode *node)
+{
+    mode_t mode = node->info->mode & ~(mode_t)node->fs->options.umask;
+    return node->info->kind == NRD_KIND_TOPICS && (mode & S_IWOTH) ? mode | S_ISVTX : mode;
 }
 
 static void fill_owner(const NrdNode *node, struct stat *st)
@@ -45,15 +64,16 @@ static void fill_owner(const NrdNode *node, struct stat *st)
     st->st_uid = options->uid;
     st->st_gid = options->gid;
     if (!node->topic) {
-        st->st_mode &= ~(mode_t)options->umask;
+        st->st_mode = mode_above_topics(node);
         return;
     }
     NrdAttr attr;
-    char *path = attr_path(node);
-    nrd_topic_get_attr(node->topic, path ? path : "", st->st_mode & 07777, &attr);
+    uint32_t base_mode;
+    char *path = attr_path(node, &base_mode);
+    nrd_topic_get_attr(node->topic, path ? path : "", base_mode, &attr);
     st->st_uid = attr.uid;
     st->st_gid = attr.gid;
-    if (path) /* a symlink has none: its owner is the topic's, its mode means nothing */
+    if (!S_ISLNK(st->st_mode)) /* a symlink's mode means nothing */
         st->st_mode = (st->st_mode & S_IFMT) | (attr.mode & 07777);
     g_free(path);
 }
@@ -164,7 +184,8 @@ void nrd_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 /* The kernel has checked that the caller may. */
 static int set_owner_and_mode(NrdNode *node, const struct stat *wanted, int to_set)
 {
-    char *path = attr_path(node);
+    uint32_t base_mode;
+    char *path = attr_path(node, &base_mode);
     if (!node->topic || !path || node->child) { /* of a child's folder they are those of children/ and of `status` */
         g_free(path);
         return -EPERM;
@@ -172,7 +193,7 @@ static int set_owner_and_mode(NrdNode *node, const struct stat *wanted, int to_s
     NrdAttr attr = { wanted->st_uid, wanted->st_gid, wanted->st_mode & 07777 };
     int what = (to_set & FUSE_SET_ATTR_UID ? NRD_ATTR_UID : 0) | (to_set & FUSE_SET_ATTR_GID ? NRD_ATTR_GID : 0) |
                (to_set & FUSE_SET_ATTR_MODE ? NRD_ATTR_MODE : 0);
-    int error = nrd_topic_set_attr(node->topic, path, node->info->mode & 07777, what, &attr);
+    int error = nrd_topic_set_attr(node->topic, path, base_mode, what, &attr);
     g_free(path);
     return error;
 }
@@ -182,7 +203,7 @@ static int set_attr(NrdNode *node, const struct stat *wanted, int to_set)
     if (nrd_engine_read_only(node->fs->engine))
         return -EROFS;
     if ((to_set & FUSE_SET_ATTR_SIZE) && !node->info->truncate)
-        return -EPERM;
+        return nrd_refuse_writing(node, "truncated");
     if (to_set & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
         return set_owner_and_mode(node, wanted, to_set);
     return 0; /* times are the last commit's; `touch` is harmless */

@@ -21,7 +21,21 @@ bool nrd_is_child(NrdTopic *parent, NrdTopic *child)
 
 /* ---- attaching and detaching ---- */
 
-/* Attaching makes records appear in the child, so it takes what producing to it takes. */
+/* Attaching shows the parent's records in the child: it takes what reading the ones and producing to the other take. */
+static int check_attach(NrdNode *dir, fuse_req_t req, NrdTopic *child)
+{
+    const char *what = NULL;
+    if (!nrd_may_reach_and_write(req, child, "produce"))
+        what = "write its produce";
+    else if (!nrd_may_read_all(req, dir->topic))
+        what = "read the log of each partition here";
+    if (!what)
+        return 0;
+    nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(dir), "%s was not attached: the caller may not %s",
+             nrd_topic_name(child), what);
+    return -EACCES;
+}
+
 static int attach(NrdNode *dir, fuse_req_t req, const char *name, NrdTopic **ret_child)
 {
     NrdTopic *child = NULL;
@@ -30,11 +44,8 @@ static int attach(NrdNode *dir, fuse_req_t req, const char *name, NrdTopic **ret
         nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(dir), "%s was not attached: there is no such topic", name);
         return error;
     }
-    if (!lists(dir->topic, name) && !nrd_may_write(req, child, "produce")) {
-        nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(dir), "%s was not attached: the caller may not write its produce",
-                 name);
-        error = -EACCES;
-    }
+    if (!lists(dir->topic, name))
+        error = check_attach(dir, req, child);
     if (error == 0)
         error = nrd_topic_attach(dir->topic, name);
     if (error == 0 && nrd_topic_deleted(child)) { /* what was attached may be another one, that nobody checked */

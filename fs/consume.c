@@ -139,7 +139,7 @@ static int settle(NrdHandle *handle, const char *line, size_t size, NrdPlace *pl
         int64_t partition;
         if (!nrd_word_match(line, size, words[i], &rest, &rest_size))
             continue;
-        if (verbs[i] == NRD_VERB_ACK && !handle->may_settle)
+        if (verbs[i] != NRD_VERB_NACK && !handle->may_settle) /* to give back is what every close does */
             return -EACCES;
         if (size == strlen(words[i]))
             return nrd_stream_settle_delivered(handle, verbs[i]);
@@ -193,11 +193,16 @@ static int finish_line(NrdHandle *handle)
     return error;
 }
 
-/* A kept line ends here or at an fsync, not at every close: a forked child closes its copy of the descriptor in the
- * middle of a line. What it says comes before the leases go back. */
+/* What is kept of a line that never ended is no line: whoever dies in the middle of writing `ack 12` has not said `ack`,
+ * which would settle all that he holds, nor `ack 1`. A forked child that closes its copy of the descriptor ends nothing. */
 static void consume_release(NrdHandle *handle, bool last)
 {
-    (void)!finish_line(handle); /* nobody is there to be told; it was logged */
+    NrdStreamHandle *state = handle->state;
+    g_mutex_lock(&handle->lock);
+    bool unfinished = state->lines.kept_size > 0;
+    g_mutex_unlock(&handle->lock);
+    if (unfinished)
+        nrd_diag(NRD_LEVEL_WARNING, nrd_handle_place(handle), "a line that never ended was dropped");
     nrd_stream_release(handle, last);
 }
 

@@ -120,17 +120,34 @@ static void add_children(Listing *listing)
     g_ptr_array_unref(names);
 }
 
-static void add_records(Listing *listing)
+/* Whether the offset is in one of the runs (NrdLostRange, ascending). *at: the run looked at; offsets ascend from call to
+ * call. */
+static bool is_lost(const GArray *lost, guint *at, uint64_t offset)
+{
+    while (*at < lost->len && g_array_index(lost, NrdLostRange, *at).end_offset <= offset)
+        (*at)++;
+    return *at < lost->len && g_array_index(lost, NrdLostRange, *at).offset <= offset;
+}
+
+/* Records that are known to be lost have no name in the listing, so that a walk goes by without an error for each; who
+ * asks for one by its offset gets EBADMSG, and `status` tells of them. */
+static int add_records(Listing *listing)
 {
     NrdPartitionInfo info;
+    g_autoptr(GArray) lost = NULL;
+    guint at = 0;
     nrd_partition_info(listing->dir->partition, &info);
+    int error = info.n_damaged > 0 ? nrd_partition_lost_ranges(listing->dir->partition, &lost) : 0;
     uint64_t first = info.hwm > MAX_RECORDS ? MAX(info.oldest_offset, info.hwm - MAX_RECORDS) : info.oldest_offset;
-    for (uint64_t offset = first; offset < info.hwm; offset++) {
+    for (uint64_t offset = first; error == 0 && offset < info.hwm; offset++) {
         char name[24];
+        if (lost && is_lost(lost, &at, offset))
+            continue;
         snprintf(name, sizeof name, "%" G_GUINT64_FORMAT, offset);
         add_here(listing, name, nrd_kind_info(NRD_KIND_RECORD), offset);
     }
     nrd_partition_info_clear(&info);
+    return error;
 }
 
 static int add_segments(Listing *listing)
@@ -165,7 +182,7 @@ static int fill(Listing *listing)
     if (dir->info->kind == NRD_KIND_CHILDREN && !lost)
         add_children(listing);
     if (dir->info->kind == NRD_KIND_RECORDS && !lost)
-        add_records(listing);
+        error = add_records(listing);
     if (dir->info->kind == NRD_KIND_SEGMENTS && !lost)
         error = add_segments(listing);
     return error == -EIDRM ? 0 : error;
@@ -227,12 +244,24 @@ static void open_listing_later(NrdNode *dir, fuse_req_t req, void *data, int err
         nrd_reply_error(req, error == -EIDRM ? -ENOENT : error);
 }
 
+/* Whether a listing may have to open the partition. */
+static bool listing_waits(NrdNode *dir)
+{
+    NrdPartitionInfo info;
+    if (dir->info->kind != NRD_KIND_RECORDS || nrd_node_unknown(dir))
+        return dir->info->kind == NRD_KIND_SEGMENTS || dir->info->kind == NRD_KIND_RECORDS;
+    nrd_partition_info(dir->partition, &info);
+    bool waits = info.n_damaged > 0 && !info.open;
+    nrd_partition_info_clear(&info);
+    return waits;
+}
+
 void nrd_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     NrdNode *dir = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
     if (!dir)
         fuse_reply_err(req, ESTALE);
-    else if (dir->info->kind == NRD_KIND_SEGMENTS || (dir->info->kind == NRD_KIND_RECORDS && nrd_node_unknown(dir)))
+    else if (listing_waits(dir))
         nrd_defer(dir, req, open_listing_later, NULL);
     else
         open_listing(dir, req);

@@ -12,12 +12,9 @@ static int check_open(NrdNode *node, int flags)
     if (!node->info->ops)
         return S_ISDIR(node->info->mode) ? -EISDIR : -EINVAL;
     if ((flags & O_ACCMODE) == O_RDONLY)
-        return (flags & O_TRUNC) && !node->info->truncate ? -EPERM : 0;
-    if (!node->info->ops->write) {
-        nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(node), "%s was opened for writing: it can only be read",
-                 node->info->name ? node->info->name : nrd_kind_info(node->info->parent)->name);
-        return -EPERM;
-    }
+        return (flags & O_TRUNC) && !node->info->truncate ? nrd_refuse_writing(node, "truncated") : 0;
+    if (!node->info->ops->write)
+        return nrd_refuse_writing(node, "opened for writing");
     return nrd_engine_read_only(node->fs->engine) ? -EROFS : 0;
 }
 
@@ -87,10 +84,21 @@ static int check_alive(const NrdHandle *handle)
     return handle->topic && nrd_topic_deleted(handle->topic) ? -EIDRM : 0;
 }
 
+/* Reading moves the position too: who then writes on from there has left nothing out (note_hole). */
+static void note_read(NrdHandle *handle, size_t size, off_t off)
+{
+    if (!handle->node->info->named)
+        return;
+    g_mutex_lock(&handle->lock);
+    handle->written_to = MAX(handle->written_to, off + (off_t)size);
+    g_mutex_unlock(&handle->lock);
+}
+
 void nrd_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
     NrdHandle *handle = nrd_fi_handle(fi);
     int error = check_alive(handle);
+    note_read(handle, size, off);
     if (error < 0)
         nrd_reply_error(req, error);
     else if (size == 0)
@@ -129,7 +137,7 @@ static void defer_write(NrdHandle *handle, fuse_req_t req, const char *buf, size
 
 /* Positions mean nothing here, so a program that leaves out a block of zeros (cp of a sparse file, dd conv=sparse) by
  * moving on from where its last write ended loses that block. It cannot be told from one that writes here and there, and
- * is not refused; but it does not go unsaid. Once for a handle. */
+ * is not refused; but it does not go unsaid. Once for a handle. Reading moves the same position: see note_read. */
 static void note_hole(NrdHandle *handle, size_t size, off_t off, int flags)
 {
     g_mutex_lock(&handle->lock);

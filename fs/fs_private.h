@@ -18,6 +18,7 @@
 #include "fs/fs.h"
 #include "fs/partial_budget.h"
 
+#include <errno.h>
 #include <fuse_lowlevel.h>
 #include <glib.h>
 #include <sys/stat.h>
@@ -202,7 +203,7 @@ struct NrdHandle {
     gint n_refs;     /* atomic */
     GMutex lock;     /* guards state, as its file's module says, and the next two */
     void *state;
-    off_t written_to; /* the highest position that a write has reached */
+    off_t written_to; /* the highest position that a write or a read has reached */
     bool hole_told;   /* see note_hole */
 };
 
@@ -233,13 +234,23 @@ void nrd_handles_close_all(NrdFs *fs);
 void nrd_listings_close_all(NrdFs *fs); /* dir.c */
 NrdPlace nrd_handle_place(NrdHandle *handle);
 NrdPlace nrd_node_place(const NrdNode *node);
+/* Whether a WRITE of this size may be a part of a larger write(2): the kernel cuts those into requests of max_write, or of a
+ * page less when their memory is not aligned. */
+bool nrd_may_be_cut(const NrdHandle *handle, size_t size);
+/* Says in the log that a file which can only be read was opened for writing, or what else was tried; is -EPERM. */
+int nrd_refuse_writing(const NrdNode *node, const char *what);
 
 /* open_reply.c */
 void nrd_reply_open(fuse_req_t req, NrdHandle *handle);
 
-/* access.c: whether the caller has write permission on a file of the topic (a path as in nrd_topic_get_attr), and on the
- * `ack` beside the node's file; whether what `produce` and `consume` beside it allow the caller lets it be opened. */
+/* access.c: whether the caller has write permission on a file of the topic (a path as in nrd_topic_get_attr), that and the
+ * right to enter the topic's folder, which the kernel has not looked at when the topic is named and not walked to; whether
+ * the caller may read the records of every partition; has write permission on the `ack` beside the node's file; whether
+ * what `produce` and `consume` beside it allow the caller lets it be opened. Memory, and /proc of the caller for its
+ * groups. */
 bool nrd_may_write(fuse_req_t req, NrdTopic *topic, const char *path);
+bool nrd_may_reach_and_write(fuse_req_t req, NrdTopic *topic, const char *path);
+bool nrd_may_read_all(fuse_req_t req, NrdTopic *topic);
 bool nrd_may_settle(fuse_req_t req, const NrdNode *node);
 bool nrd_may_open_sibling(fuse_req_t req, const NrdNode *node, int flags);
 
@@ -279,10 +290,12 @@ static inline NrdHandle *nrd_fi_handle(const struct fuse_file_info *fi)
     return (NrdHandle *)(uintptr_t)fi->fh;
 }
 
-/* Engine errors are negative. The reply's own failure means that nobody waits for it any more. */
+/* Engine errors are negative. The reply's own failure means that nobody waits for it any more. ENOSYS may come from a disk or
+ * from a filter of system calls; the kernel would take it for "never ask again" and answer every later fsync itself, with 0
+ * (fuse_fsync, fuse_flush in its fs/fuse/file.c). */
 static inline void nrd_reply_error(fuse_req_t req, int error)
 {
-    fuse_reply_err(req, -error);
+    fuse_reply_err(req, error == -ENOSYS ? EIO : -error);
 }
 
 static inline void nrd_reply_empty(fuse_req_t req)

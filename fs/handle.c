@@ -135,6 +135,20 @@ void nrd_handles_close_all(NrdFs *fs)
     g_mutex_unlock(&fs->lock);
 }
 
+#define PAGE_BYTES 4096
+
+bool nrd_may_be_cut(const NrdHandle *handle, size_t size)
+{
+    return size + PAGE_BYTES > handle->fs->max_write;
+}
+
+int nrd_refuse_writing(const NrdNode *node, const char *what)
+{
+    const char *name = node->info->name ? node->info->name : nrd_kind_info(node->info->parent)->name;
+    nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(node), "%s was %s: it can only be read", name, what);
+    return -EPERM;
+}
+
 NrdPlace nrd_node_place(const NrdNode *node)
 {
     NrdPlace place = NRD_NOWHERE;

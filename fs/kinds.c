@@ -25,7 +25,7 @@ static const NrdKindInfo kinds[NRD_N_KINDS] = {
     ROW(TOPIC_CONFIG), .parent = NRD_KIND_TOPIC, .name = "config", .path = "config", .mode = WRITABLE, .listed = true,
         .truncate = true, .ops = &nrd_topic_config_ops },
     ROW(TOPIC_CTL), .parent = NRD_KIND_TOPIC, .name = "ctl", .path = "ctl", .mode = WRITABLE, .listed = true,
-        .steady = true, .truncate = true, .ops = &nrd_topic_ctl_ops },
+        .truncate = true, .ops = &nrd_topic_ctl_ops },
     ROW(TOPIC_STATUS), .parent = NRD_KIND_TOPIC, .name = "status", .path = "status", .mode = READABLE, .listed = true,
         .ops = &nrd_topic_status_ops },
     ROW(TOPIC_PRODUCE), .parent = NRD_KIND_TOPIC, .name = "produce", .path = "produce", .mode = WRITABLE,
@@ -63,7 +63,7 @@ static const NrdKindInfo kinds[NRD_N_KINDS] = {
     ROW(PARTITION), .parent = NRD_KIND_TOPIC, .path = "", .mode = DIR_MODE, .listed = true, .steady = true },
 
     ROW(CTL), .parent = NRD_KIND_PARTITION, .name = "ctl", .path = "/ctl", .mode = WRITABLE, .listed = true,
-        .steady = true, .truncate = true, .ops = &nrd_partition_ctl_ops },
+        .truncate = true, .ops = &nrd_partition_ctl_ops },
     ROW(STATUS), .parent = NRD_KIND_PARTITION, .name = "status", .path = "/status", .mode = READABLE, .listed = true,
         .ops = &nrd_partition_status_ops },
     ROW(PRODUCE), .parent = NRD_KIND_PARTITION, .name = "produce", .path = "/produce", .mode = WRITABLE, .fresh = true,

@@ -261,13 +261,26 @@ void nrd_op_readlink(fuse_req_t req, fuse_ino_t ino)
         fuse_reply_err(req, EINVAL);
 }
 
-static int check_topics_dir(NrdFs *fs, fuse_ino_t ino)
+/* Says in the log what is refused, and is the error. */
+static int refuse(const NrdNode *dir, const char *name, const char *what)
+{
+    nrd_diag(NRD_LEVEL_WARNING, dir ? nrd_node_place(dir) : NRD_NOWHERE,
+             "'%s' cannot be %s: nothing but topics comes or goes, by mkdir and rmdir", name, what);
+    return -EPERM;
+}
+
+static void reply_refused(fuse_req_t req, fuse_ino_t parent, const char *name, const char *what)
+{
+    nrd_reply_error(req, refuse(nrd_nodes_get(nrd_req_fs(req)->nodes, parent), name, what));
+}
+
+static int check_topics_dir(NrdFs *fs, fuse_ino_t ino, const char *name, const char *what)
 {
     NrdNode *dir = nrd_nodes_get(fs->nodes, ino);
     if (!dir)
         return -ESTALE;
     if (dir->info->kind != NRD_KIND_TOPICS && dir->info->kind != NRD_KIND_CHILDREN)
-        return -EPERM;
+        return refuse(dir, name, what);
     return nrd_engine_read_only(fs->engine) ? -EROFS : 0;
 }
 
@@ -282,14 +295,15 @@ void nrd_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mo
     NrdFs *fs = nrd_req_fs(req);
     const struct fuse_ctx *ctx = fuse_req_ctx(req);
     NrdAttr attr = { .uid = ctx->uid, .gid = ctx->gid, .mode = mode & 07777 & ~ctx->umask };
+    uint32_t file_umask = ~attr.mode & 0777; /* `mkdir -m 750` hides the umask, and means the files as well */
     NrdTopic *topic;
     if (changes_children(fs, parent)) {
         nrd_children_mkdir(nrd_nodes_get(fs->nodes, parent), req, name);
         return;
     }
-    int error = check_topics_dir(fs, parent);
+    int error = check_topics_dir(fs, parent, name, "made");
     if (error == 0)
-        error = nrd_topic_create(fs->engine, name, &attr, ctx->umask, &topic);
+        error = nrd_topic_create(fs->engine, name, &attr, file_umask, &topic);
     if (error < 0) {
         nrd_reply_error(req, error);
         return;
@@ -307,7 +321,7 @@ void nrd_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
         nrd_children_rmdir(nrd_nodes_get(fs->nodes, parent), req, name);
         return;
     }
-    int error = check_topics_dir(fs, parent);
+    int error = check_topics_dir(fs, parent, name, "removed");
     if (error == 0)
         error = nrd_topic_find(fs->engine, name, &topic);
     if (error == 0)
@@ -318,31 +332,31 @@ void nrd_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 void nrd_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
-    fuse_reply_err(req, EPERM);
+    reply_refused(req, parent, name, "made");
 }
 
 void nrd_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
 {
-    fuse_reply_err(req, EPERM);
+    reply_refused(req, parent, name, "made");
 }
 
 void nrd_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    fuse_reply_err(req, EPERM);
+    reply_refused(req, parent, name, "removed");
 }
 
 void nrd_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent, const char *name)
 {
-    fuse_reply_err(req, EPERM);
+    reply_refused(req, parent, name, "made");
 }
 
 void nrd_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent, const char *newname,
                    unsigned int flags)
 {
-    fuse_reply_err(req, EPERM);
+    reply_refused(req, parent, name, "renamed");
 }
 
 void nrd_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent, const char *newname)
 {
-    fuse_reply_err(req, EPERM);
+    reply_refused(req, newparent, newname, "linked");
 }

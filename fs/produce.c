@@ -11,8 +11,6 @@
 #include <fcntl.h>
 #include <poll.h>
 
-#define PAGE_BYTES 4096
-
 typedef struct Produce {
     NrdSink sink; /* none: opened for reading only, and never synced */
     NrdFraming framing;
@@ -108,19 +106,13 @@ static void add_record(void *user_data, const NrdFramedRecord *record)
     nrd_sink_add(*(NrdSink *)user_data, record->key, record->key_size, record->payload, record->payload_size);
 }
 
-/* The kernel cuts a large write(2) into requests of this size, or of a page less when its memory is not aligned. */
-static bool may_be_cut(const NrdHandle *handle, size_t size)
-{
-    return size + PAGE_BYTES > handle->fs->max_write;
-}
-
 /* How much of a synchronous request to look at. It ends the line at its end, so one that the kernel may have cut off in
  * the middle of a line is taken up to that line, and the program sends the rest by itself. Other framings are not ended
  * by it: see end_locked. */
 static size_t synchronous_size(NrdHandle *handle, const char *buf, size_t size, bool *ret_ends)
 {
     *ret_ends = true;
-    if (!may_be_cut(handle, size) || framing_of(handle) != NRD_FRAMING_LINES)
+    if (!nrd_may_be_cut(handle, size) || framing_of(handle) != NRD_FRAMING_LINES)
         return size;
     const char *newline = memrchr(buf, '\n', size);
     *ret_ends = newline != NULL;
@@ -157,7 +149,7 @@ static int feed_locked(NrdHandle *handle, const char *buf, size_t size, WriteWai
 {
     Produce *produce = handle->state;
     size_t max_record = (size_t)nrd_topic_max_record_bytes(handle->topic);
-    NrdFramingRequest request = { (const uint8_t *)buf, size, may_be_cut(handle, size) };
+    NrdFramingRequest request = { (const uint8_t *)buf, size, nrd_may_be_cut(handle, size) };
     bool resent = nrd_framing_resent(&produce->framing, request.data, size);
     int error = nrd_framing_feed(&produce->framing, request, max_record, add_record, &produce->sink, &wait->taken);
     if (error == -EAGAIN)
@@ -242,7 +234,7 @@ static void produce_write(NrdHandle *handle, fuse_req_t req, const char *buf, si
     if (error == 0)
         error = take_locked(handle, buf, &wait);
     if (error == 0)
-        urgency = nrd_sink_wrote(produce->sink);
+        urgency = nrd_sink_wrote(produce->sink, nrd_may_be_cut(handle, size));
     wait.n_writes = produce->n_writes;
     g_mutex_unlock(&handle->lock);
 

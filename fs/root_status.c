@@ -1,4 +1,5 @@
 /* `status` at the root: is all well, and if not, what to do. From memory: no partition is opened or read for it. */
+#include "engine/base/version.h"
 #include "fs/fs_private.h"
 #include "fs/status_text.h"
 
@@ -11,7 +12,7 @@ static const char *plural(uint64_t n)
 
 static void append_head(GString *text, const NrdFs *fs, int64_t up_ms)
 {
-    g_string_append(text, "naradfs      " NRD_VERSION ", up ");
+    g_string_append_printf(text, "naradfs      %s, up ", nrd_version);
     nrd_append_span(text, up_ms);
     g_string_append(text, ", since ");
     nrd_append_time(text, fs->mounted_ms);
@@ -65,6 +66,7 @@ static void append_state(GString *text, const NrdFs *fs, const NrdSummary *summa
     append_count(text, &well, summary->n_topics_out, "topic", "out of service");
     append_count(text, &well, summary->n_poisoned, "partition", "poisoned");
     append_count(text, &well, summary->n_faulty, "partition", "out of service");
+    append_count(text, &well, summary->n_damaged, "partition", "with lost records");
     append_count(text, &well, summary->n_failing, "partition", "that cannot commit");
     append_count(text, &well, summary->ingress_stuck, "partition", "behind, with records that could not be committed");
     append_count(text, &well, summary->n_fan_failing, "partition", "not copied to a child (see children/*/status)");
@@ -140,6 +142,11 @@ static void append_topic_trouble(GString *text, const NrdTrouble *trouble)
 
 static void append_partition_trouble(GString *text, const NrdTrouble *trouble)
 {
+    if (trouble->damaged) {
+        g_string_append_printf(text, "\n%s/p%05u  %s\n    %s\n", trouble->topic, (unsigned)trouble->partition,
+                               trouble->reason, NRD_TODO_DAMAGE);
+        return;
+    }
     if (trouble->failing) {
         g_string_append_printf(text, "\n%s/p%05u  commits fail: %s\n    %s\n", trouble->topic,
                                (unsigned)trouble->partition, trouble->reason, NRD_TODO_COMMITS_FAIL);
@@ -153,7 +160,8 @@ static void append_partition_trouble(GString *text, const NrdTrouble *trouble)
 
 static void append_troubles(GString *text, const NrdSummary *summary)
 {
-    uint64_t n = summary->n_topics_out + summary->n_poisoned + summary->n_faulty + summary->n_failing;
+    uint64_t n =
+        summary->n_topics_out + summary->n_poisoned + summary->n_faulty + summary->n_failing + summary->n_damaged;
     for (guint i = 0; i < summary->troubles->len; i++) {
         const NrdTrouble *trouble = summary->troubles->pdata[i];
         if (trouble->partition < 0)
@@ -183,6 +191,8 @@ static char *root_status_text(NrdNode *node)
         g_string_append_printf(text, "fan-out      %" N " child%s of %" N " topic%s\n", summary.n_children,
                                summary.n_children == 1 ? "" : "ren", summary.n_parents, plural(summary.n_parents));
     append_flow(text, "produced", summary.n_produced, up_ms);
+    if (summary.n_children > 0 || summary.n_copied > 0)
+        append_flow(text, "copied", summary.n_copied, up_ms);
     append_flow(text, "settled", summary.n_settled, up_ms);
     append_troubles(text, &summary);
     nrd_summary_clear(&summary);

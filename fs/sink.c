@@ -24,9 +24,10 @@ void nrd_sink_add(NrdSink sink, const void *key, size_t key_size, const void *pa
         nrd_topic_producer_add(sink.topic, key, key_size, payload, payload_size);
 }
 
-NrdUrgency nrd_sink_wrote(NrdSink sink)
+NrdUrgency nrd_sink_wrote(NrdSink sink, bool more_follows)
 {
-    return sink.partition ? nrd_producer_wrote(sink.partition) : nrd_topic_producer_wrote(sink.topic);
+    return sink.partition ? nrd_producer_wrote(sink.partition, more_follows)
+                          : nrd_topic_producer_wrote(sink.topic, more_follows);
 }
 
 void nrd_sink_flush(NrdHandle *handle)

@@ -6,7 +6,11 @@ static const char *state_word(NrdPartition *partition, const NrdPartitionInfo *i
 {
     if (!nrd_partition_known(partition))
         return "not known"; /* it could not be looked at: the numbers mean nothing */
-    return info->fault ? "out of service" : info->poisoned ? "poisoned" : info->commit_errno ? "failing" : "ok";
+    return info->fault          ? "out of service"
+           : info->poisoned     ? "poisoned"
+           : info->commit_errno ? "failing"
+           : info->n_damaged    ? "damaged"
+                                : "ok";
 }
 
 typedef struct Totals {
@@ -33,6 +37,10 @@ static void append_partition_row(GString *text, NrdPartition *partition, Totals 
     else if (info.commit_errno)
         g_string_append_printf(totals->todo, "p%05u  commits fail: %s; %s\n", nrd_partition_number(partition),
                                g_strerror(info.commit_errno), NRD_TODO_COMMITS_FAIL);
+    g_autofree char *damage = nrd_partition_info_damage(&info);
+    if (damage)
+        g_string_append_printf(totals->todo, "p%05u  %s; %s\n", nrd_partition_number(partition), damage,
+                               NRD_TODO_DAMAGE);
     nrd_partition_info_clear(&info);
 }
 
@@ -42,7 +50,7 @@ static bool all_well(NrdTopic *topic)
     for (uint32_t i = 0; well && i < nrd_topic_n_partitions(topic); i++) {
         NrdPartitionInfo info;
         nrd_partition_info(nrd_topic_partition(topic, i), &info);
-        well = !info.fault && !info.poisoned && info.commit_errno == 0;
+        well = !info.fault && !info.poisoned && info.commit_errno == 0 && info.n_damaged == 0;
         nrd_partition_info_clear(&info);
     }
     return well;
@@ -179,6 +187,7 @@ static char *partition_status_text(NrdNode *node)
 {
     NrdPartitionInfo info;
     nrd_partition_info(node->partition, &info);
+    g_autofree char *damage = nrd_partition_info_damage(&info);
     GString *text = g_string_new(NULL);
     g_string_append_printf(text, "partition    p%05u of %s\n", nrd_partition_number(node->partition),
                            nrd_topic_name(node->topic));
@@ -189,6 +198,8 @@ static char *partition_status_text(NrdNode *node)
     else if (info.commit_errno)
         g_string_append_printf(text, "commits      fail: %s\nto do        %s\n", g_strerror(info.commit_errno),
                                NRD_TODO_COMMITS_FAIL);
+    if (damage)
+        g_string_append_printf(text, "damage       %s\nto do        %s\n", damage, NRD_TODO_DAMAGE);
     append_number(text, "oldest", info.oldest_offset, "first record kept");
     append_number(text, "hwm", info.hwm, "high watermark: records below it are readable");
     append_number(text, "next", info.next_offset, "offset of the next record");

@@ -9,6 +9,11 @@
 #define NRD_TODO_COMMITS_FAIL                                                                                          \
     "make room (trim, retention, a topic less) or help the disk; writers that sync again go on by themselves"
 
+/* What a person does about records that are lost. */
+#define NRD_TODO_DAMAGE                                                                                                \
+    "the rest is served; take what is lost from a child or a backup and look at the disk; the note goes with its "     \
+    "segment"
+
 /* `2026-01-31T12:00:00Z`; 0: `never`. Unix milliseconds. */
 void nrd_append_time(GString *text, int64_t ms);
 

@@ -205,6 +205,15 @@ void nrd_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
     g_string_free(list, TRUE);
 }
 
+/* Says in the log what is refused, and is the error. Foreign names are no concern of ours. */
+static int refuse(const NrdNode *node, const char *full_name, int error)
+{
+    if (g_str_has_prefix(full_name, PREFIX))
+        nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(node), "the attribute %s cannot be set: only a topic's settings can",
+                 full_name);
+    return error;
+}
+
 static int set_config(NrdNode *node, const char *key, const char *value, size_t size, int flags)
 {
     if (flags & XATTR_CREATE)
@@ -223,12 +232,12 @@ static int set_config(NrdNode *node, const char *key, const char *value, size_t 
 static int set_value(NrdNode *node, const char *full_name, const char *value, size_t size, int flags)
 {
     if (holder_of(node) != HOLDER_TOPIC || !g_str_has_prefix(full_name, PREFIX))
-        return -EPERM;
+        return refuse(node, full_name, -EPERM);
     const char *name = full_name + strlen(PREFIX);
     if (strcmp(name, "incarnation") == 0)
-        return -EPERM;
+        return refuse(node, full_name, -EPERM);
     if (!g_strv_contains(nrd_config_keys(), name))
-        return -EINVAL; /* an unknown setting */
+        return refuse(node, full_name, -EINVAL); /* an unknown setting */
     return set_config(node, name, value, size, flags);
 }
 
@@ -244,5 +253,6 @@ void nrd_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const cha
 void nrd_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
     NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
-    fuse_reply_err(req, node && known_name(node, name) ? EPERM : ENODATA);
+    bool known = node && known_name(node, name);
+    nrd_reply_error(req, known ? refuse(node, name, -EPERM) : -ENODATA);
 }

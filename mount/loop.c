@@ -8,7 +8,12 @@
  *
  * A request may wait for the disk for long; another thread is made when the last idle one has taken a request. With all
  * of them in the engine the kernel keeps what comes: none waits there for a request that is not taken yet (rmdir, which
- * waits for closes, gives up after a moment), so one thread is enough to get on. */
+ * waits for closes, gives up after a moment), so one thread is enough to get on.
+ *
+ * An interrupt that is taken when its request has just been answered on another thread is kept by libfuse for the next
+ * request (fuse_lowlevel.c, check_interrupt: each takes one from that list). After the last request it would stay allocated,
+ * and be the same to a leak checker as a request that nobody answers. So those that may be kept are counted, and as many
+ * requests that ask for nothing are processed at the end. */
 #define FUSE_USE_VERSION 312
 #include "mount/loop.h"
 
@@ -19,6 +24,7 @@
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
 #include <glib.h>
+#include <linux/fuse.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -45,6 +51,7 @@ struct Loop {
     atomic_bool ending;
     atomic_uint n_idle;      /* workers that no request has been given to */
     atomic_uint n_processed; /* requests; may wrap */
+    atomic_uint n_kept;      /* interrupts in libfuse's list, at most, but for those that are being processed */
     atomic_int error;        /* the first, negative; 0 */
     pthread_mutex_t lock;
     /* guarded by lock, which is held while a thread is made; read without it when no thread can be made any more */
@@ -95,11 +102,31 @@ static void grow(Loop *loop)
                  g_strerror(-rc), "those that are there go on");
 }
 
+/* What stays in a pipe is a large write. */
+static bool is_interrupt(const struct fuse_buf *request)
+{
+    return !(request->flags & FUSE_BUF_IS_FD) &&
+           ((const struct fuse_in_header *)request->mem)->opcode == FUSE_INTERRUPT;
+}
+
+/* Before the request that takes one from libfuse's list: an interrupt that comes between is counted for the next. */
+static void take_kept(Loop *loop)
+{
+    unsigned n = atomic_load(&loop->n_kept);
+    while (n > 0 && !atomic_compare_exchange_weak(&loop->n_kept, &n, n - 1))
+        ;
+}
+
 static void process(Loop *loop, const struct fuse_buf *request)
 {
+    bool interrupt = is_interrupt(request);
     if (atomic_fetch_sub(&loop->n_idle, 1) == 1)
         grow(loop);
+    if (!interrupt)
+        take_kept(loop);
     fuse_session_process_buf(loop->session, request);
+    if (interrupt)
+        atomic_fetch_add(&loop->n_kept, 1);
     atomic_fetch_add(&loop->n_processed, 1);
     atomic_fetch_add(&loop->n_idle, 1);
 }
@@ -185,6 +212,18 @@ static void end_workers(Loop *loop)
         pthread_join(((Worker *)loop->workers->pdata[i])->thread, NULL);
 }
 
+/* No thread is left. Each makes libfuse answer one that it keeps, which the kernel does not know any more. */
+static void drop_kept(Loop *loop)
+{
+    struct {
+        struct fuse_in_header header;
+        struct fuse_batch_forget_in forget; /* of no node */
+    } nothing = { .header = { .len = sizeof nothing, .opcode = FUSE_BATCH_FORGET } };
+    struct fuse_buf request = { .size = sizeof nothing, .mem = &nothing };
+    for (unsigned n = atomic_load(&loop->n_kept); n > 0; n--)
+        fuse_session_process_buf(loop->session, &request);
+}
+
 /* A deadlock looks like this, and a disk that hangs. */
 static bool is_stuck(Loop *loop, unsigned *last_processed)
 {
@@ -246,6 +285,7 @@ int nrd_loop_run(const NrdLoopOptions *options)
     if (rc == 0) {
         wait_for_end(&loop, options);
         end_workers(&loop);
+        drop_kept(&loop);
         rc = atomic_load(&loop.error);
     }
     clear(&loop);

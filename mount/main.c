@@ -3,6 +3,7 @@
  * with a sentence. */
 #define FUSE_USE_VERSION 312
 #include "engine/base/diag.h"
+#include "engine/base/version.h"
 #include "engine/engine.h"
 #include "fs/fs.h"
 #include "mount/background.h"
@@ -238,7 +239,7 @@ int main(int argc, char **argv)
         if (daemon.options.help)
             status = fputs(usage, stdout) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
         else if (daemon.options.version)
-            status = printf("naradfs %s\n", NRD_VERSION) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+            status = printf("naradfs %s\n", nrd_version) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
         else
             status = run(&daemon, &args);
     }

@@ -46,6 +46,7 @@ typedef enum NrdCounter {
     NRD_COUNTER_TORN_TAILS,      /* tails truncated at open */
     NRD_COUNTER_COMMITS,
     NRD_COUNTER_RECORDS,
+    NRD_COUNTER_PRODUCED, /* of them, those that are no copies */
     NRD_COUNTER_LEASES_EXPIRED,
     NRD_COUNTER_RETENTION_UNLINK, /* errors_total{component="storage",kind="retention_unlink"} */
     NRD_COUNTER_QUARANTINED,

@@ -277,6 +277,7 @@ static void *worker(void *data)
     NrdDispatcher *d = data;
     pthread_mutex_lock(&d->lock);
     while (!d->stopping || d->wal_due) {
+        nrd_dispatcher_take_in_locked(d);
         int64_t now_ms = nrd_clock_mono_ms();
         int64_t next_ms = wake_lanes_locked(d, now_ms);
         NrdLane *lane = next_lane_locked(d);
@@ -342,6 +343,7 @@ bool nrd_dispatcher_drain(NrdDispatcher *d, int64_t ms)
     until.tv_nsec = ns % 1000000000;
     int rc = 0;
     pthread_mutex_lock(&d->lock);
+    nrd_dispatcher_take_in_locked(d);
     while (d->all.head && rc == 0)
         rc = pthread_cond_timedwait(&d->change, &d->lock, &until);
     bool empty = !d->all.head;

@@ -67,8 +67,10 @@ struct NrdDispatcher {
     pthread_cond_t work;   /* something for a worker */
     pthread_cond_t change; /* parts were finished */
     /* guarded by lock */
-    GHashTable *lanes;  /* by id and partition; owns */
-    GQueue ready;       /* of NrdLane */
+    GHashTable *lanes; /* by id and partition; owns */
+    GQueue
+        incoming; /* of NrdPending: durable, its parts still count as being written; a worker that wakes takes it in */
+    GQueue ready; /* of NrdLane */
     GQueue waiting;     /* of NrdLane */
     GQueue running;     /* of NrdLane */
     GQueue all;         /* of NrdPart: everything that is not done */
@@ -111,6 +113,9 @@ void nrd_lane_insert(NrdLane *lane, NrdPart *part, GList **front);
 bool nrd_lane_move(NrdDispatcher *d, NrdLane *lane, uint32_t to, int64_t now_ms);
 
 /* ---- parts.c; the lock is held ---- */
+
+/* The entries that were added and that no worker has taken in yet. */
+void nrd_dispatcher_take_in_locked(NrdDispatcher *d);
 
 /* The part is done with. The entry is returned when it was its last part, to be freed without the lock. */
 NrdPending *nrd_part_finish(NrdDispatcher *d, NrdLane *lane, NrdPart *part);

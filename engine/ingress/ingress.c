@@ -108,6 +108,7 @@ typedef struct Append {
     NrdIngressDoneFn done;
     void *user_data;
     uint64_t n_flying;
+    int error;
 } Append;
 
 /* Just before it is written: each part learns what offset it will get. */
@@ -160,14 +161,22 @@ static void release(const NrdIngressSink *sink)
 static void on_written(NrdWalAppend *wal_append, int error)
 {
     Append *append = (Append *)wal_append;
-    if (error == 0) {
+    append->error = error;
+    append->done(append->user_data, error);
+}
+
+/* After the answers: the workers that this wakes would compete with them for the processors. Until then the parts count
+ * as being written. */
+static void on_answered(NrdWalAppend *wal_append)
+{
+    Append *append = (Append *)wal_append;
+    if (append->error == 0) {
         to_dispatcher(append);
     } else {
         unstamp(append);
         release(&append->sink);
     }
     atomic_fetch_sub(&append->ingress->n_flying, append->n_flying); /* the dispatcher counts it by now */
-    append->done(append->user_data, error);
     g_free(append->wal.bytes);
     g_free(append->topic);
     g_free(append);
@@ -234,6 +243,7 @@ void nrd_ingress_append(NrdIngress *ingress, const NrdEntryDraft *draft, const c
     }
     append->wal.n_parts = g_hash_table_size(draft->parts);
     append->wal.done = on_written;
+    append->wal.answered = on_answered;
     append->ingress = ingress;
     append->topic = g_strdup(topic);
     append->sink = *sink;

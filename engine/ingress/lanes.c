@@ -165,6 +165,7 @@ bool nrd_dispatcher_holds(NrdDispatcher *d, const char *id)
 void nrd_dispatcher_load(NrdDispatcher *d, NrdDispatcherLoad *ret_load)
 {
     pthread_mutex_lock(&d->lock);
+    nrd_dispatcher_take_in_locked(d);
     *ret_load = (NrdDispatcherLoad){ d->all.length, d->pending_bytes };
     pthread_mutex_unlock(&d->lock);
 }
@@ -175,6 +176,7 @@ void nrd_dispatcher_load_of(NrdDispatcher *d, const char *id, NrdDispatcherLoad 
     gpointer key;
     *ret_load = (NrdDispatcherLoad){ 0 };
     pthread_mutex_lock(&d->lock);
+    nrd_dispatcher_take_in_locked(d);
     g_hash_table_iter_init(&iter, d->lanes);
     while (g_hash_table_iter_next(&iter, &key, NULL)) {
         const NrdLane *lane = key;
@@ -215,6 +217,7 @@ NrdDispatcher *nrd_dispatcher_new(const NrdDispatcherOptions *options)
     pthread_cond_init(&d->change, &attr);
     pthread_condattr_destroy(&attr);
     d->lanes = g_hash_table_new_full(lane_hash, lane_equal, lane_free, NULL);
+    g_queue_init(&d->incoming);
     g_queue_init(&d->ready);
     g_queue_init(&d->waiting);
     g_queue_init(&d->running);
@@ -232,7 +235,7 @@ void nrd_dispatcher_free(NrdDispatcher *d)
 {
     if (!d)
         return;
-    g_assert(d->workers->len == 0);
+    g_assert(d->workers->len == 0 && !d->incoming.head);
     while (d->all.head) {
         NrdPart *part = g_queue_pop_head_link(&d->all)->data;
         if (--part->entry->n_left == 0)

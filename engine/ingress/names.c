@@ -154,6 +154,7 @@ int nrd_dispatcher_claim(NrdDispatcher *d, const char *id, uint32_t partition)
     if (d->options.nameless)
         return 0;
     pthread_mutex_lock(&d->lock);
+    nrd_dispatcher_take_in_locked(d);
     NrdLane *lane = nrd_lane_get(d, NULL, id, partition);
     lane->n_claims++;
     lane->exact = false;

@@ -35,11 +35,11 @@ void nrd_pending_free(NrdPending *entry)
     g_free(entry);
 }
 
-void nrd_dispatcher_add(NrdDispatcher *d, NrdPending *entry)
+/* Its parts, each to the lane that it names. Lock held. */
+static void take_in(NrdDispatcher *d, NrdPending *entry)
 {
     NrdEntryView view;
     nrd_entry_view_own(entry->bytes, &view);
-    pthread_mutex_lock(&d->lock);
     entry->n_left = view.head.n_parts;
     for (uint32_t i = 0; i < view.head.n_parts; i++) {
         NrdEntryPart data;
@@ -53,14 +53,32 @@ void nrd_dispatcher_add(NrdDispatcher *d, NrdPending *entry)
         nrd_order_join(d, part, lane);
         push_part(d, lane, part);
     }
-    if (d->workers->len == 0) /* no thread could be made so far: the lanes are ready, and nobody knows */
-        nrd_dispatcher_signal_locked(d);
     d->top = MAX(d->top, entry->sequence + 1);
-    d->pending_bytes += entry->size;
     if (d->memory_bytes + entry->size > d->options.memory_bytes)
         g_clear_pointer(&entry->bytes, g_free);
     else
         d->memory_bytes += entry->size;
+}
+
+void nrd_dispatcher_take_in_locked(NrdDispatcher *d)
+{
+    NrdPending *entry;
+    while ((entry = g_queue_pop_head(&d->incoming)))
+        take_in(d, entry);
+}
+
+void nrd_dispatcher_add(NrdDispatcher *d, NrdPending *entry)
+{
+    pthread_mutex_lock(&d->lock);
+    g_queue_push_tail(&d->incoming, entry);
+    d->pending_bytes += entry->size;
+    if (d->n_idle > 0) { /* one wake-up here, whatever there is to do: this thread has producers to answer */
+        pthread_cond_signal(&d->work);
+    } else {
+        nrd_dispatcher_take_in_locked(d);
+        if (d->workers->len == 0) /* no thread could be made so far: the lanes are ready, and nobody knows */
+            nrd_dispatcher_signal_locked(d);
+    }
     pthread_mutex_unlock(&d->lock);
 }
 

@@ -11,6 +11,8 @@
 #define IOV_BATCH 256
 #define ROUND_BYTES (64 * NRD_MIB)
 #define ROUNDS_OF_A_WRITER 16
+#define ZERO_CHUNK_BYTES ((uint64_t)128 * 1024)
+#define ZERO_PART 4 /* a round that is longer than this part of a chunk pays for its own blocks */
 
 static void unref_segment(gpointer segment)
 {
@@ -61,6 +63,19 @@ static void seal_active(NrdWal *wal)
     g_clear_pointer(&wal->active, nrd_wal_segment_unref);
 }
 
+/* Before it is sealed, without a failure: what it does not hold is the disk's again. Not synced: a crash may bring the zeros
+ * back, and they mean nothing. */
+static void cut_zeros(NrdWal *wal)
+{
+    if (wal->zero_end <= wal->active_size)
+        return;
+    int rc = nrd_io->ftruncate(wal->active_fd, (int64_t)wal->active_size);
+    if (rc < 0)
+        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE,
+                 "cannot cut the zeros at the end of %s: %s; they stay until it is removed", wal->active->path,
+                 g_strerror(-rc));
+}
+
 /* A crash before the folder is synced may lose the name: nothing in the file was promised yet. A file that stays behind
  * without an entry voids what it says, which nobody was promised either. */
 static int create_file(NrdWal *wal, const NrdWalSegment *segment)
@@ -79,8 +94,10 @@ static int create_file(NrdWal *wal, const NrdWalSegment *segment)
 
 static int ensure_active(NrdWal *wal)
 {
-    if (wal->active && wal->active_size >= wal->options.segment_bytes)
+    if (wal->active && wal->active_size >= wal->options.segment_bytes) {
+        cut_zeros(wal);
         seal_active(wal);
+    }
     if (wal->active)
         return 0;
     uint64_t first = wal->void_from > 0 ? wal->void_from : wal->next_sequence;
@@ -93,6 +110,7 @@ static int ensure_active(NrdWal *wal)
     wal->active = segment;
     wal->active_fd = fd;
     wal->active_size = 0;
+    wal->zero_end = 0;
     wal->void_from = 0;
     pthread_mutex_lock(&wal->lock);
     segment->end_sequence = wal->next_sequence;
@@ -169,6 +187,19 @@ static int write_entries(NrdWal *wal, const Round *round)
     return rc;
 }
 
+/* Zeros behind the round, so that the next ones overwrite blocks that the file has already and their syncs need not write
+ * the inode. The round's own sync makes them durable; recovery passes them over. They are never a failure of the round:
+ * what keeps them from being written meets the rounds themselves, if it matters. */
+static void write_zeros_ahead(NrdWal *wal, const Round *round)
+{
+    uint64_t pos = wal->active_size + round->n_bytes;
+    if (pos < wal->zero_end || round->n_bytes > ZERO_CHUNK_BYTES / ZERO_PART)
+        return;
+    wal->zero_end = pos + ZERO_CHUNK_BYTES; /* after a failure too, which may have written a part */
+    if (nrd_io_write_zeros(wal->active_fd, pos, wal->zero_end) < 0)
+        nrd_counter_add(NRD_COUNTER_PREALLOC_FAILED, 1);
+}
+
 /* The segment may hold whole entries of a round that failed: they are void from `sequence` on, and the next segment's
  * name says so before anything else is promised. */
 static void abandon_active(NrdWal *wal, uint64_t sequence, int error, const char *what)
@@ -190,6 +221,7 @@ static void abandon_active(NrdWal *wal, uint64_t sequence, int error, const char
 static void cut_back(NrdWal *wal, uint64_t sequence)
 {
     int rc = nrd_io->ftruncate(wal->active_fd, (int64_t)wal->active_size);
+    wal->zero_end = 0;
     if (rc == 0)
         rc = nrd_io->fdatasync(wal->active_fd);
     if (rc < 0)
@@ -224,6 +256,7 @@ static int try_round(NrdWal *wal, Round *round, bool *ret_sync_failed)
         cut_back(wal, first);
         return rc;
     }
+    write_zeros_ahead(wal, round);
     /* A crash before this leaves a part of the round, or none: not acknowledged, replayed if whole. A crash after it
      * leaves all of it, acknowledged or not: replayed. */
     rc = sync_and_prove(wal, round, &what);
@@ -276,10 +309,19 @@ static int write_round(NrdWal *wal, Round *round)
 
 static void answer(Round *round, int error)
 {
-    for (NrdWalAppend *a = round->head; a;) {
-        NrdWalAppend *next = a->next; /* done may free it */
-        a->done(a, error);
-        a = next;
+    NrdWalAppend *told = NULL, **tail = &told;
+    for (NrdWalAppend *a = round->head, *next; a; a = next) {
+        next = a->next;
+        if (a->answered) {
+            *tail = a;
+            tail = &a->next;
+        }
+        a->done(a, error); /* may free one that is not told more */
+    }
+    *tail = NULL;
+    for (NrdWalAppend *a = told, *next; a; a = next) {
+        next = a->next;
+        a->answered(a);
     }
 }
 
@@ -389,8 +431,10 @@ void nrd_wal_close(NrdWal *wal, uint64_t min_durable)
     if (!wal)
         return;
     nrd_wal_settle(wal);
-    if (wal->active)
+    if (wal->active) {
+        cut_zeros(wal);
         seal_active(wal);
+    }
     nrd_wal_sweep(wal, min_durable);
     wal_free(wal);
 }

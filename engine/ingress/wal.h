@@ -13,6 +13,10 @@
  * to the new segment, under new sequences; if that fails too the error goes to the callers. Sequences only grow and are
  * never used twice; gaps mean nothing.
  *
+ * Zeros are written ahead of the tail, so that most syncs change no more than blocks that the file has already (measured
+ * with keyed batches of 2 KiB: 240 us for a write and fsync through the mount where 380 us were needed); they are no entry,
+ * and no damage. They are cut when the segment is left without a failure; a crash leaves them.
+ *
  * Recovery never appends to a segment of an earlier process: a torn tail needs no cut, since the next segment's name is
  * above every sequence that was found.
  *
@@ -40,6 +44,8 @@ struct NrdWalAppend {
     uint32_t n_parts;
     /* 0: durable, and the three below are set, the segment with n_parts live parts. Called once. */
     void (*done)(NrdWalAppend *append, int error);
+    /* When all of its round were told: the owner has it back. NULL: it has it back when done is called. */
+    void (*answered)(NrdWalAppend *append);
     NrdWalSegment *segment; /* a reference, the callback's */
     uint64_t pos;
     uint64_t sequence;

@@ -24,6 +24,7 @@ struct NrdWal {
     NrdWalSegment *active; /* NULL: the next round makes one */
     int active_fd;
     uint64_t active_size; /* proven */
+    uint64_t zero_end;    /* of the zeros written ahead of it; 0: none */
     uint8_t *proof;       /* NRD_WAL_PROOF_BYTES, to read back into */
     uint64_t void_from;   /* what the next segment is named by; 0: by the next sequence */
     uint32_t next_number;

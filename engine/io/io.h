@@ -28,6 +28,7 @@ typedef struct NrdIo {
     int (*fsync)(int fd);
     int (*ftruncate)(int fd, int64_t size_bytes);
     int (*punch)(int fd, int64_t pos, int64_t size_bytes); /* zeros there, and their blocks free; the size stays */
+    int64_t (*seek)(int fd, int64_t pos, bool hole); /* lseek SEEK_DATA or SEEK_HOLE; -ENXIO: nothing behind pos */
     int (*set_mtime)(int fd, int64_t unix_ms);
     int (*fstat)(int fd, struct stat *ret_st);
     int (*fstatat)(int dirfd, const char *name, struct stat *ret_st); /* does not follow a link */
@@ -60,10 +61,19 @@ int nrd_io_open_dir(int dirfd, const char *path, int *ret_fd) NRD_MUST_CHECK;
  * never reported as the end of data. */
 int nrd_io_pread_full(int fd, void *buf, size_t size, int64_t pos, size_t *ret_size) NRD_MUST_CHECK;
 
+/* The next run of bytes from pos on that a file of size_bytes bytes may hold data in: all others are a hole, which reads as
+ * zeros. An empty run at size_bytes: nothing but a hole follows. Where the file system, or the table, cannot tell, all of it
+ * is data. Errors: what lseek(2) says but for that. */
+int nrd_io_next_data(int fd, uint64_t pos, uint64_t size_bytes, uint64_t *ret_pos, uint64_t *ret_end) NRD_MUST_CHECK;
+
 /* Writes all of iov at pos; EINTR and short writes go on. iov is consumed (its entries are changed). After an error
  * the bytes from pos on are of unknown content. A write of 0 bytes that makes no progress is -EIO. */
 int nrd_io_pwritev_full(int fd, struct iovec *iov, int n_iov, int64_t pos) NRD_MUST_CHECK;
 int nrd_io_pwrite_full(int fd, const void *buf, size_t size, int64_t pos) NRD_MUST_CHECK;
+
+/* Writes zeros from pos to end (nothing when end <= pos), so that the blocks are the file's before they are needed. Errors as
+ * nrd_io_pwritev_full; a part may have been written then. */
+int nrd_io_write_zeros(int fd, uint64_t pos, uint64_t end) NRD_MUST_CHECK;
 
 /* fsync of the folder path beneath dirfd ("." for dirfd itself): makes creates, renames and unlinks in it durable. */
 int nrd_io_sync_dir(int dirfd, const char *path) NRD_MUST_CHECK;

@@ -12,6 +12,8 @@
 #include <string.h>
 
 #define PROOF_BYTES 4096
+#define ZEROS_BYTES ((size_t)16 * 1024)
+#define ZEROS_IOV 16
 
 void nrd_io_close(int *fd)
 {
@@ -75,6 +77,26 @@ int nrd_io_pread_full(int fd, void *buf, size_t size, int64_t pos, size_t *ret_s
     return 0;
 }
 
+int nrd_io_next_data(int fd, uint64_t pos, uint64_t size_bytes, uint64_t *ret_pos, uint64_t *ret_end)
+{
+    int64_t data = nrd_io->seek ? nrd_io->seek(fd, (int64_t)pos, false) : -EINVAL;
+    int64_t hole = data < 0 ? data : nrd_io->seek(fd, data, true);
+    if (data == -ENXIO || (data >= 0 && (uint64_t)data >= size_bytes)) {
+        *ret_pos = *ret_end = size_bytes;
+        return 0;
+    }
+    if (hole == -EINVAL || hole == -EOPNOTSUPP || hole == -ENOSYS || hole == -ENXIO) {
+        *ret_pos = pos;
+        *ret_end = size_bytes;
+        return 0;
+    }
+    if (hole < 0)
+        return (int)hole;
+    *ret_pos = MAX((uint64_t)data, pos);
+    *ret_end = (uint64_t)hole > *ret_pos ? MIN((uint64_t)hole, size_bytes) : size_bytes;
+    return 0;
+}
+
 int nrd_io_pwritev_full(int fd, struct iovec *iov, int n_iov, int64_t pos)
 {
     while (n_iov > 0) {
@@ -109,6 +131,24 @@ int nrd_io_pwrite_full(int fd, const void *buf, size_t size, int64_t pos)
 {
     struct iovec iov = { .iov_base = (void *)buf, .iov_len = size };
     return nrd_io_pwritev_full(fd, &iov, 1, pos);
+}
+
+int nrd_io_write_zeros(int fd, uint64_t pos, uint64_t end)
+{
+    static const uint8_t zeros[ZEROS_BYTES];
+    int rc = 0;
+    while (rc == 0 && pos < end) {
+        struct iovec iov[ZEROS_IOV];
+        int n = 0;
+        uint64_t from = pos;
+        for (; n < ZEROS_IOV && pos < end; n++) {
+            size_t size = (size_t)MIN((uint64_t)ZEROS_BYTES, end - pos);
+            iov[n] = (struct iovec){ (void *)(uintptr_t)zeros, size };
+            pos += size;
+        }
+        rc = nrd_io_pwritev_full(fd, iov, n, (int64_t)from);
+    }
+    return rc;
 }
 
 int nrd_io_sync_dir(int dirfd, const char *path)

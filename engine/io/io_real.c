@@ -97,6 +97,12 @@ static int real_punch(int fd, int64_t pos, int64_t size_bytes)
     return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, pos, size_bytes) < 0 ? -errno : 0;
 }
 
+static int64_t real_seek(int fd, int64_t pos, bool hole)
+{
+    off_t found = lseek(fd, pos, hole ? SEEK_HOLE : SEEK_DATA);
+    return found < 0 ? -errno : found;
+}
+
 static int real_set_mtime(int fd, int64_t unix_ms)
 {
     const struct timespec times[2] = {
@@ -202,6 +208,7 @@ const NrdIo nrd_io_real = {
     .fsync = real_fsync,
     .ftruncate = real_ftruncate,
     .punch = real_punch,
+    .seek = real_seek,
     .set_mtime = real_set_mtime,
     .fstat = real_fstat,
     .fstatat = real_fstatat,

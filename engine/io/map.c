@@ -11,6 +11,7 @@
 #include "engine/io/io.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -32,6 +33,7 @@ typedef struct Chunk {
 static Chunk first_chunk;
 static struct sigaction before; /* written once, before the handler is in force */
 static uintptr_t page_bytes;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static bool is_ours(uintptr_t addr)
 {
@@ -68,16 +70,11 @@ static void on_sigbus(int signo, siginfo_t *info, void *context)
 
 static void install(void)
 {
-    static gsize once;
-
-    if (!g_once_init_enter(&once))
-        return;
     struct sigaction action = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO | SA_RESTART };
     sigemptyset(&action.sa_mask);
     page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
     (void)sigaction(SIGBUS, NULL, &before); /* cannot fail: a valid signal */
     (void)sigaction(SIGBUS, &action, NULL);
-    g_once_init_leave(&once, 1);
 }
 
 static Slot *take_slot(void)
@@ -118,7 +115,7 @@ int nrd_io_map(int fd, size_t size, const void **ret_addr)
 
     if (nrd_io->map == NULL)
         return -ENODEV;
-    install();
+    pthread_once(&once, install);
     Slot *slot = take_slot();
     int r = nrd_io->map(fd, size, &addr);
     if (r < 0) {

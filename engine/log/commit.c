@@ -372,6 +372,8 @@ int nrd_log_commit(NrdLog *log, NrdRecordBatch *const *batches, size_t n_batches
     for (size_t i = 0; i < n_batches; i++) {
         ret_first[i] = offset;
         offset += batches[i]->n_records;
+        if (!batches[i]->copies)
+            nrd_counter_add(NRD_COUNTER_PRODUCED, batches[i]->n_records);
     }
     if (n_records > 0)
         roll_if_full(log, settings.segment_bytes);

@@ -161,8 +161,28 @@ void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats)
         stats.oldest_bytes = nrd_segment_size_bytes(log->list->items[0]);
         stats.oldest_file_ms = nrd_segment_file_ms(log->list->items[0]);
     }
+    for (guint i = 0; nrd_load(&log->home.n_gaps) > 0 && i < log->list->n; i++)
+        nrd_segment_add_damage(log->list->items[i], &stats.damage);
     g_mutex_unlock(&log->lock);
     *ret_stats = stats;
+}
+
+static gint by_offset(gconstpointer a, gconstpointer b)
+{
+    const NrdGap *left = a, *right = b;
+    return left->offset < right->offset ? -1 : left->offset > right->offset;
+}
+
+GArray *nrd_log_gaps(NrdLog *log)
+{
+    GArray *gaps = g_array_new(FALSE, FALSE, sizeof(NrdGap));
+
+    g_mutex_lock(&log->lock);
+    for (guint i = 0; nrd_load(&log->home.n_gaps) > 0 && i < log->list->n; i++)
+        nrd_segment_copy_gaps(log->list->items[i], gaps);
+    g_mutex_unlock(&log->lock);
+    g_array_sort(gaps, by_offset);
+    return gaps;
 }
 
 uint64_t nrd_log_hwm(NrdLog *log)

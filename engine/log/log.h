@@ -15,6 +15,7 @@
 
 #include "engine/base/macros.h"
 #include "engine/log/frames/record.h"
+#include "engine/log/index/index.h"
 #include "engine/log/reading/reading.h"
 #include "engine/log/state/settings.h"
 
@@ -43,6 +44,7 @@ typedef struct NrdLogStats {
     int64_t oldest_last_ms;  /* time of the last write to the oldest segment, 0 when it holds no record */
     uint64_t oldest_bytes;   /* size of the oldest segment */
     int64_t oldest_file_ms;  /* when its file was written last, by the machine's clock */
+    NrdDamage damage;        /* that is known; 0 before anybody met it */
     int commit_errno;        /* 0, or the positive errno of the last commit, which failed; the next one may succeed */
     int poison_errno;        /* 0, or the positive errno of the sync that failed */
 } NrdLogStats;
@@ -143,8 +145,9 @@ int nrd_log_remove_detached(NrdLog *log, uint64_t *ret_n_left) NRD_MUST_CHECK;
 bool nrd_log_has_detached(NrdLog *log);
 
 void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats); /* never blocks on the disk */
-char *nrd_log_poison_reason(NrdLog *log);                /* one sentence or NULL; g_free */
-uint64_t nrd_log_hwm(NrdLog *log);                       /* atomic load */
-uint64_t nrd_log_oldest(NrdLog *log);                    /* atomic load */
+GArray *nrd_log_gaps(NrdLog *log);        /* NrdGap that are known, ascending; g_array_unref; memory only */
+char *nrd_log_poison_reason(NrdLog *log); /* one sentence or NULL; g_free */
+uint64_t nrd_log_hwm(NrdLog *log);        /* atomic load */
+uint64_t nrd_log_oldest(NrdLog *log);     /* atomic load */
 
 #endif

@@ -38,7 +38,9 @@ static int read_end(const Peek *peek, guint i, NrdIndexFileKind kind, uint64_t e
                           .end_offset = end_offset,
                           .size_bytes = file->size_bytes,
                           .kind = kind };
-    return nrd_index_file_read_end(&id, ret_end);
+    uint64_t n_gaps = 0;
+    int r = nrd_index_file_read_end(&id, ret_end, &n_gaps);
+    return r == 0 && n_gaps > 0 ? -ENOENT : r; /* only an open can tell what is lost */
 }
 
 /* How long the segment is in the rendering; -ENOENT when only an open can tell. */

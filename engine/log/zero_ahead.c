@@ -8,11 +8,8 @@
 /* A commit longer than this part of a chunk appends. */
 #define LARGE_PART 4
 #define BLOCK_BYTES ((uint64_t)4096)
-#define ZEROS_BYTES ((size_t)16 * 1024)
-#define N_IOV 16
 
 static gint n_in_flight; /* atomic */
-static const uint8_t zeros[ZEROS_BYTES];
 
 void nrd_zero_ahead_enter(void)
 {
@@ -22,24 +19,6 @@ void nrd_zero_ahead_enter(void)
 void nrd_zero_ahead_leave(void)
 {
     g_atomic_int_add(&n_in_flight, -1);
-}
-
-static int write_zeros(int fd, uint64_t pos, uint64_t end)
-{
-    int r = 0;
-
-    while (r == 0 && pos < end) {
-        struct iovec iov[N_IOV];
-        int n = 0;
-        uint64_t from = pos;
-        for (; n < N_IOV && pos < end; n++) {
-            size_t size = (size_t)MIN((uint64_t)ZEROS_BYTES, end - pos);
-            iov[n] = (struct iovec){ (void *)(uintptr_t)zeros, size };
-            pos += size;
-        }
-        r = nrd_io_pwritev_full(fd, iov, n, (int64_t)from);
-    }
-    return r;
 }
 
 /* Where the zeros should end; not behind the segment's own end, where it is sealed. */
@@ -74,7 +53,7 @@ void nrd_zero_ahead_write(NrdLog *log, int fd, uint64_t pos, uint64_t size_bytes
     /* Also after a failure, which may have written a part: it has to be cut later, and the next try waits until the
      * tail has come that far. */
     log->zero_end = end;
-    report(log, write_zeros(fd, pos, end));
+    report(log, nrd_io_write_zeros(fd, pos, end));
 }
 
 void nrd_zero_ahead_forget(NrdLog *log)

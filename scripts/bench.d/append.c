@@ -1,9 +1,14 @@
-/* Times append + sync of one record at a time, for scripts/bench.
+/* Writes and syncs as a producer does, for scripts/bench.
  *
- * usage: append fsync|fdatasync RECORD-BYTES SECONDS PROCESSES FILE...
- *   with one process, the files take turns (one record each), so that they meet the same disk at the same moment; with
- *   more, every process writes to its own descriptor of the one file.
- * Prints, for each file: median microseconds of write + sync, and records a second over all processes. */
+ * usage: append turns RECORD-BYTES SECONDS HOW:FILE...            one process; the files take turns, a record each, so that
+ *                                                                 they meet the same disk at the same moment
+ *        append rate RECORD-BYTES SECONDS PROCESSES HOW:FILE...   processes side by side, each with a descriptor of its own;
+ *                                                                 the files are dealt out to them in turns
+ *        append bulk TOTAL-BYTES HOW:FILE LINES                   the lines of the file LINES over and over, in writes of up
+ *                                                                 to 1 MiB that end with a line, each of them synced
+ * HOW is fsync, fdatasync, or dsync (the file is opened with O_DSYNC, and a write is all).
+ * Prints, of turns: for each file the median of write + sync in microseconds; of rate: records a second; of bulk: bytes and
+ * seconds. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -13,17 +18,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MAX_SAMPLES 200000
-#define MAX_FILES 4
+#define MAX_FILES 64
+#define BULK_BYTES ((size_t)1 << 20)
 
 typedef struct Target {
     const char *path;
+    enum { FSYNC, FDATASYNC, DSYNC } how;
     int fd;
-    bool full_sync; /* fsync; else fdatasync */
     uint32_t *micros;
     size_t n_samples;
 } Target;
@@ -41,21 +48,56 @@ static void die(const char *what, const char *path)
     exit(1);
 }
 
-static int open_target(const char *path)
+static void *allocate(size_t size)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (fd < 0)
-        die("open", path);
-    return fd;
+    void *memory = malloc(size);
+    if (memory == NULL)
+        die("malloc", "");
+    return memory;
 }
 
-static void append_once(Target *target, const char *record, size_t size)
+static Target parse_target(const char *word)
+{
+    static const char *const names[] = { "fsync:", "fdatasync:", "dsync:" };
+    for (int i = 0; i < 3; i++) {
+        size_t n = strlen(names[i]);
+        if (strncmp(word, names[i], n) == 0)
+            return (Target){ .path = word + n, .how = i, .fd = -1 };
+    }
+    fprintf(stderr, "append: %s: neither fsync:, fdatasync: nor dsync: before the name\n", word);
+    exit(2);
+}
+
+static void open_target(Target *target)
+{
+    int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (target->how == DSYNC ? O_DSYNC : 0);
+    target->fd = open(target->path, flags, 0600);
+    if (target->fd < 0)
+        die("open", target->path);
+}
+
+static void append_once(const Target *target, const char *bytes, size_t size)
+{
+    if (write(target->fd, bytes, size) != (ssize_t)size)
+        die("write", target->path);
+    if (target->how != DSYNC && (target->how == FSYNC ? fsync(target->fd) : fdatasync(target->fd)) != 0)
+        die("sync", target->path);
+}
+
+static char *make_record(size_t size)
+{
+    char *record = allocate(size);
+    memset(record, 'r', size);
+    record[size - 1] = '\n';
+    return record;
+}
+
+/* ---- one after the other ---- */
+
+static void sample_once(Target *target, const char *record, size_t size)
 {
     double start = now_s();
-    if (write(target->fd, record, size) != (ssize_t)size)
-        die("write", target->path);
-    if ((target->full_sync ? fsync(target->fd) : fdatasync(target->fd)) != 0)
-        die("sync", target->path);
+    append_once(target, record, size);
     if (target->n_samples < MAX_SAMPLES)
         target->micros[target->n_samples++] = (uint32_t)((now_s() - start) * 1e6);
 }
@@ -66,88 +108,136 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void report(const Target *target, double records_per_s)
+static int turns(size_t size, double seconds, Target *targets, size_t n_targets)
 {
-    if (target->n_samples == 0) {
-        fprintf(stderr, "append: no time for a single record\n");
-        exit(1);
-    }
-    qsort(target->micros, target->n_samples, sizeof(uint32_t), compare);
-    printf("%u %.0f\n", target->micros[target->n_samples / 2], records_per_s);
-}
-
-static void one_process(Target *targets, size_t n_targets, const char *record, size_t size, double seconds)
-{
-    double end = now_s() + seconds;
-    while (now_s() < end)
-        for (size_t i = 0; i < n_targets; i++)
-            append_once(&targets[i], record, size);
+    char *record = make_record(size);
     for (size_t i = 0; i < n_targets; i++) {
-        double total = 0;
-        for (size_t j = 0; j < targets[i].n_samples; j++)
-            total += targets[i].micros[j];
-        report(&targets[i], (double)targets[i].n_samples * 1e6 / (total + 1));
+        targets[i].micros = allocate(sizeof(uint32_t) * MAX_SAMPLES);
+        open_target(&targets[i]);
     }
+    for (double end = now_s() + seconds; now_s() < end;)
+        for (size_t i = 0; i < n_targets; i++)
+            sample_once(&targets[i], record, size);
+    for (size_t i = 0; i < n_targets; i++) {
+        qsort(targets[i].micros, targets[i].n_samples, sizeof(uint32_t), compare);
+        printf("%u\n", targets[i].n_samples > 0 ? targets[i].micros[targets[i].n_samples / 2] : 0);
+    }
+    return 0;
 }
 
-static void many_processes(Target *target, int n_processes, const char *record, size_t size, double seconds)
+/* ---- side by side ---- */
+
+typedef struct Shared {
+    volatile bool go;
+    volatile double end_s;
+    size_t counts[];
+} Shared;
+
+static void child(Shared *shared, size_t number, Target *target, size_t size)
 {
-    size_t *counts =
-        mmap(NULL, sizeof(size_t) * (size_t)n_processes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (counts == MAP_FAILED)
-        die("mmap", "");
-    double start = now_s();
-    for (int i = 0; i < n_processes; i++) {
-        if (fork() != 0)
-            continue;
-        target->fd = open_target(target->path);
-        for (; now_s() < start + seconds; counts[i]++)
-            append_once(target, record, size);
-        _exit(0);
+    char *record = make_record(size);
+    open_target(target);
+    while (!shared->go)
+        usleep(100);
+    while (now_s() < shared->end_s) {
+        append_once(target, record, size);
+        shared->counts[number]++;
     }
+    _exit(0);
+}
+
+static int rate(size_t size, double seconds, size_t n_processes, Target *targets, size_t n_targets)
+{
+    size_t n_bytes = sizeof(Shared) + n_processes * sizeof(size_t);
+    Shared *shared = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        die("mmap", "");
+    for (size_t i = 0; i < n_processes; i++) {
+        pid_t pid = fork();
+        if (pid < 0)
+            die("fork", "");
+        if (pid == 0)
+            child(shared, i, &targets[i % n_targets], size);
+    }
+    usleep(300000); /* all have opened theirs */
+    double start = now_s();
+    shared->end_s = start + seconds;
+    shared->go = true;
     int failed = 0;
     for (int status; wait(&status) > 0;)
         failed |= status;
     size_t total = 0;
-    for (int i = 0; i < n_processes; i++)
-        total += counts[i];
-    if (failed)
-        exit(1);
-    printf("0 %.0f\n", (double)total / (now_s() - start));
+    for (size_t i = 0; i < n_processes; i++)
+        total += shared->counts[i];
+    printf("%.0f\n", (double)total / (now_s() - start));
+    return failed != 0;
+}
+
+/* ---- much at once ---- */
+
+/* The end of the last line in the first size bytes. */
+static size_t whole_lines(const char *bytes, size_t size)
+{
+    const char *last = memrchr(bytes, '\n', size);
+    return last ? (size_t)(last - bytes) + 1 : 0;
+}
+
+static int bulk(size_t total, Target *target, const char *lines_path)
+{
+    struct stat st;
+    int fd = open(lines_path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        die("open", lines_path);
+    const char *lines = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
+    if (lines == MAP_FAILED)
+        die("mmap", lines_path);
+    size_t size = (size_t)st.st_size, pos = 0, written = 0;
+    open_target(target);
+    double start = now_s();
+    while (written < total) {
+        size_t n = whole_lines(lines + pos, size - pos < BULK_BYTES ? size - pos : BULK_BYTES);
+        if (n == 0) {
+            pos = 0;
+            continue;
+        }
+        append_once(target, lines + pos, n);
+        pos += n;
+        written += n;
+    }
+    printf("%zu %.6f\n", written, now_s() - start);
+    return 0;
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: append turns RECORD-BYTES SECONDS HOW:FILE...\n"
+                    "       append rate RECORD-BYTES SECONDS PROCESSES HOW:FILE...\n"
+                    "       append bulk TOTAL-BYTES HOW:FILE LINES\n");
+    return 2;
+}
+
+static size_t parse_targets(char **words, int n, Target *targets)
+{
+    for (int i = 0; i < n; i++)
+        targets[i] = parse_target(words[i]);
+    return (size_t)n;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 6 || argc > 5 + MAX_FILES) {
-        fprintf(stderr, "usage: append fsync|fdatasync RECORD-BYTES SECONDS PROCESSES FILE...\n");
-        return 2;
-    }
-    bool full_sync = strcmp(argv[1], "fsync") == 0;
+    Target targets[MAX_FILES];
+    if (argc < 5 || argc > 4 + MAX_FILES)
+        return usage();
     size_t size = strtoul(argv[2], NULL, 10);
-    double seconds = strtod(argv[3], NULL);
-    int n_processes = atoi(argv[4]);
-    size_t n_targets = (size_t)argc - 5;
-    if (size == 0 || n_processes < 1)
-        return 2;
-    char *record = malloc(size);
-    if (record == NULL)
-        die("malloc", "");
-    memset(record, 'r', size);
-    record[size - 1] = '\n';
-
-    Target targets[MAX_FILES] = { 0 };
-    for (size_t i = 0; i < n_targets; i++) {
-        targets[i].path = argv[5 + i];
-        /* the plain file, given second, is measured at its best */
-        targets[i].full_sync = full_sync && i == 0;
-        targets[i].micros = malloc(sizeof(uint32_t) * MAX_SAMPLES);
-        if (targets[i].micros == NULL)
-            die("malloc", "");
-        targets[i].fd = open_target(targets[i].path);
+    if (size > 0 && strcmp(argv[1], "turns") == 0)
+        return turns(size, strtod(argv[3], NULL), targets, parse_targets(argv + 4, argc - 4, targets));
+    if (size > 0 && argc > 5 && strcmp(argv[1], "rate") == 0) {
+        size_t n_processes = strtoul(argv[4], NULL, 10);
+        return rate(size, strtod(argv[3], NULL), n_processes, targets, parse_targets(argv + 5, argc - 5, targets));
     }
-    if (n_processes == 1)
-        one_process(targets, n_targets, record, size, seconds);
-    else
-        many_processes(&targets[0], n_processes, record, size, seconds);
-    return 0;
+    if (argc == 5 && strcmp(argv[1], "bulk") == 0) {
+        parse_targets(argv + 3, 1, targets);
+        return bulk(size, targets, argv[4]);
+    }
+    return usage();
 }

@@ -1,5 +1,6 @@
 """What every measurement uses: a daemon over a folder of its own, records, rows of figures."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -39,11 +40,35 @@ class Bench:
 
     def row(self, what, measured, target="", good=None):
         verdict = "" if good is None else ("  ok" if good else "  MISSED")
-        print(f"{what:<62} {measured:>18} {target:>14}{verdict}", flush=True)
+        print(f"{what:<62} {measured:>20} {target:>14}{verdict}", flush=True)
 
     def ratio(self, what, value, limit, at_least=False):
         good = value >= limit if at_least else value <= limit
         self.row("  " + what, f"{value:.2f} x", f"{'>=' if at_least else '<='} {limit:g} x", good)
+
+    def ratios(self, what, values, limit, at_least=False):
+        """One value a round: the median counts, and the spread is told."""
+        value = median(values)
+        good = value >= limit if at_least else value <= limit
+        self.row("  " + what, f"{value:.2f} x ({min(values):.2f}-{max(values):.2f})",
+                 f"{'>=' if at_least else '<='} {limit:g} x", good)
+
+    @contextlib.contextmanager
+    def mirror(self, path):
+        """The path of the same file behind a FUSE file system that only passes its bytes on."""
+        folder = os.path.join(self.folder, "mirror-mnt")
+        os.makedirs(folder, exist_ok=True)
+        flags = subprocess.run(["pkg-config", "--cflags", "--libs", "fuse3"], check=True, stdout=subprocess.PIPE)
+        program = self.build("mirror", *flags.stdout.decode().split())
+        with subprocess.Popen([program, path, folder], stdin=subprocess.DEVNULL) as process:
+            try:
+                while not os.path.exists(folder + "/file"):
+                    if process.poll() is not None:
+                        fail(f"the file system over {path} did not start")
+                    time.sleep(0.01)
+                yield folder + "/file"
+            finally:
+                subprocess.run(["fusermount3", "-u", "-z", folder], check=False)
 
     def daemon(self, name, options=""):
         return Daemon(os.path.join(self.folder, name), options)

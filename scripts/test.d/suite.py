@@ -22,6 +22,8 @@ BUILDS = {
     "clang": (BUILD + "-clang", "clang", ["-Dwerror=true"]),
     # gcc's warnings are not reliable in instrumented code, and its plain build has -Werror already
     "sanitizers": (BUILD + "-san", "gcc", ["-Db_sanitize=address,undefined", "-Doptimization=1", "-Dwerror=false"]),
+    # clang: its runtime sees more of the C library's calls; -Db_lundef=false is what meson wants with clang's sanitizers
+    "threads": (BUILD + "-tsan", "clang", ["-Db_sanitize=thread", "-Db_lundef=false", "-Doptimization=1", "-Dwerror=false"]),
 }
 UNIT_LIMIT_S = 300
 MOUNT_LIMIT_S = 900
@@ -105,14 +107,15 @@ def sanitizer_env(tally):
     }
 
 
-def unit_tests(tally, name, env):
+def unit_tests(tally, name, env, limit_s=UNIT_LIMIT_S):
     folder = BUILDS[name][0]
     what = f"unit tests, {name} build"
     logs = os.path.join(ROOT, folder, "meson-logs")
     for log in ("testlog.json", "testlog.junit.xml"):
         if os.path.exists(os.path.join(logs, log)):
             os.unlink(os.path.join(logs, log))
-    good, output = run(["/usr/bin/meson", "test", "-C", folder, "--no-rebuild", "--print-errorlogs"], UNIT_LIMIT_S, env)
+    good, output = run(["/usr/bin/meson", "test", "-C", folder, "--no-rebuild", "--print-errorlogs",
+                        "-t", str(limit_s / UNIT_LIMIT_S)], limit_s, env)
     passed = failed = 0
     skipped = []
     failing_programs = set()
@@ -155,9 +158,9 @@ def unmount_below(folder):
 
 
 class MountTests:
-    """One run of tests/mount against one build; several run side by side."""
+    """One run of tests/mount, or of some files of it, against one build; several run side by side."""
 
-    def __init__(self, name, env):
+    def __init__(self, name, env, files=("tests/mount",)):
         self.name = name
         self.folder = os.path.join(ROOT, BUILDS[name][0])
         self.junit = os.path.join(self.folder, "mount-tests.xml")
@@ -167,14 +170,14 @@ class MountTests:
             os.unlink(self.junit)
         self.out = tempfile.TemporaryFile()
         command = [PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--durations=8", "--basetemp", self.base,
-                   "--junitxml", self.junit, "tests/mount"]
+                   "--junitxml", self.junit, *files]
         environment = {**os.environ, **env, "NARADFS": os.path.join(self.folder, "mount", "naradfs"),
                        "PYTHONDONTWRITEBYTECODE": "1"}
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=self.out,
                                         stderr=subprocess.STDOUT, start_new_session=True)
 
-    def finish(self, tally):
-        good, output = finish(self.process, self.out, MOUNT_LIMIT_S)
+    def finish(self, tally, limit_s=MOUNT_LIMIT_S):
+        good, output = finish(self.process, self.out, limit_s)
         unmount_below(self.base)
         what = f"mount tests, {self.name} build"
         passed = failed = 0

@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+from disk import MIB, Disk, start_on  # noqa: E402
 from support import NARADFS, SANITIZED, Mount  # noqa: E402
 
 DEFAULT_LIMIT_S = 60
@@ -76,3 +77,27 @@ def mounts(request, tmp_path, limit):
 def m(mounts):
     """One running mount with default options."""
     return mounts()
+
+
+@pytest.fixture
+def disks(tmp_path):
+    """Makes small disks below the test's folder and takes them away at the end, after the mounts on them."""
+    made = []
+
+    def make(size, kind="ext4"):
+        made.append(Disk(tmp_path, size, kind))
+        return made[-1]
+
+    yield make
+    for disk in made:
+        disk.destroy()
+
+
+@pytest.fixture
+def small_disk(disks):
+    return disks(24 * MIB)
+
+
+@pytest.fixture
+def on_small_disk(small_disk, mounts):
+    return start_on(small_disk, mounts)

@@ -464,7 +464,21 @@ def test_damage(m):
         assert os.stat(f"{part}/from/{start}").st_size == len(wanted)
     assert read_file(part + "/from/start") == log(part)
     assert bytes(read_file(f"{part}/segments/{os.path.basename(path)}")) == bytes(data)  # as it is
-    assert [str(i) for i in range(60)] == os.listdir(part + "/records")
+    def listed():
+        return [int(name) for name in os.listdir(part + "/records")]
+
+    kept = [i for i in range(60) if i not in lost]
+    assert listed() == kept  # what is known to be lost is left out, so that walks go by
+    assert fails(os.stat, f"{part}/records/8") == errno.EBADMSG
+    m.restart()  # the side file knows
+    assert listed() == kept
+    assert fails(os.stat, f"{part}/records/9") == errno.EBADMSG
+    m.stop()
+    m.options = "idle_close_ms=1"
+    m.start()
+    for _ in range(3):
+        assert listed() == kept  # also of a partition that was closed meanwhile
+        wait_for(lambda: metric(m, "narad_partitions_open") == 0, "the partition to be closed")
 
 
 # -- what is refused, and to whom

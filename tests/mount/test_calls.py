@@ -120,7 +120,13 @@ def test_writers_that_leave_nothing_out_are_not_suspected(m, tmp_path):
     os.write(fd, good)
     os.fsync(fd)
     os.close(fd)
-    assert log(part) == lines(*range(1, 4001), "x", "y", 1, 1)
+    fd = os.open(part + "/produce", os.O_RDWR)  # reading what was committed moves the position
+    for n in range(3):
+        os.write(fd, b"z\n")
+        os.fsync(fd)
+        assert os.read(fd, 100) == b"p00000 %d %d\n" % (4004 + n, 4004 + n)
+    os.close(fd)
+    assert log(part) == lines(*range(1, 4001), "x", "y", 1, 1, *"zzz")
     assert "left out" not in m.stderr()
 
 

@@ -8,9 +8,10 @@ import threading
 import time
 
 import pytest
+from disk import fill
 from support import (Background, Consumer, configure, drain, fails, lines, log, number, open_fails, produce, read_file,
                      shell, take, wait_for, write_all, write_file, xattr)
-from test_faults import Inject, active_segment, fill, need_strace, on_small_disk, small_disk  # noqa: F401
+from test_faults import Inject, active_segment, need_strace
 from test_tree import as_nobody
 
 HOUR_MS = 3600000
@@ -805,11 +806,11 @@ def test_copies_go_around_a_poisoned_partition(m):
     wait_for(lambda: lag(m) == 0, "the lag to be gone")
 
 
-def test_a_full_disk_attaches_nothing(on_small_disk):  # noqa: F811
+def test_a_full_disk_attaches_nothing(small_disk, on_small_disk):
     m = on_small_disk
     m.make("p")
     m.make("c", fanout_delay_ms=5000)
-    filler = fill(os.path.dirname(m.data))
+    filler = fill(small_disk)
     assert fails(attach, m) == errno.ENOSPC
     assert os.listdir(children(m)) == []
     os.unlink(filler)

@@ -8,53 +8,9 @@ import subprocess
 
 import pytest
 import seglog
+from disk import fill
 from support import (Consumer, drain, fails, lines, log, number, open_fails, produce, read_file, shell, wait_for,
                      write_all, write_file, xattr)
-
-MIB = 1 << 20
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A small ext4 file system of its own, mounted."""
-    image, folder = tmp_path / "disk.img", tmp_path / "disk"
-    folder.mkdir()
-    with open(image, "wb") as file:
-        file.truncate(24 * MIB)
-    subprocess.run(["/sbin/mkfs.ext4", "-q", "-m", "0", "-F", str(image)], check=True, stdin=subprocess.DEVNULL)
-    done = subprocess.run(["mount", "-o", "loop", str(image), str(folder)], stdin=subprocess.DEVNULL,
-                          stderr=subprocess.PIPE, check=False)
-    if done.returncode != 0:
-        pytest.skip("no loop device: " + done.stderr.decode().strip())
-    yield str(folder)
-    for command in (["umount", str(folder)], ["umount", "-l", str(folder)]):
-        if subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0:
-            break
-    os.unlink(image)
-
-
-@pytest.fixture
-def on_small_disk(small_disk, mounts):
-    mount = mounts(start=False)
-    mount.data = small_disk + "/data"
-    os.mkdir(mount.data)
-    return mount.start()
-
-
-def fill(disk):
-    """Takes all the space there is; the file to remove."""
-    path = disk + "/filler"
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-    for size in (MIB, 65536, 4096, 512):
-        while True:
-            try:
-                os.write(fd, bytes(size))
-            except OSError as error:
-                assert error.errno == errno.ENOSPC
-                break
-    os.fsync(fd)
-    os.close(fd)
-    return path
 
 
 def write_until_full(fd, record):
@@ -186,7 +142,7 @@ def test_read_only_disk(small_disk, on_small_disk):
     m = on_small_disk
     produce(m.make("t"), "x", "y")
     m.stop()
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True, stdin=subprocess.DEVNULL)
+    small_disk.remount("ro")
     try:
         assert not m.try_start(), "mounted for writing over a read-only file system"
         assert "read-only" in m.stderr().lower(), m.stderr()
@@ -196,16 +152,17 @@ def test_read_only_disk(small_disk, on_small_disk):
         assert open_fails(m.part("t") + "/produce", os.O_WRONLY) == errno.EROFS
         m.stop()
     finally:
-        subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True, stdin=subprocess.DEVNULL)
+        small_disk.remount("rw")
 
 
 class Inject:
-    """strace that makes calls of the running daemon on one file fail."""
+    """strace that makes calls of the running daemon on one file fail (without a path: on any)."""
 
     def __init__(self, m, path, calls, fault):
         self.err = m.base + "/strace"
+        on = ["-P", path] if path else []
         self.process = subprocess.Popen(
-            ["strace", "-f", "-qq", "-o", self.err, "-e", f"trace={calls}", "-e", f"inject={calls}:{fault}", "-P", path,
+            ["strace", "-f", "-qq", "-o", self.err, "-e", f"trace={calls}", "-e", f"inject={calls}:{fault}", *on,
              "-p", str(m.process.pid)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_for(lambda: self.attached(m.process.pid), "strace to attach")
 
@@ -322,6 +279,28 @@ def test_failed_write_leaves_nothing(m, error):
     os.close(fd)
     m.restart()
     assert log(part) == b"a\nb\nc\nd\n"
+
+
+def test_enosys_of_the_disk_does_not_end_fsync(m):
+    """The kernel would answer every later fsync of the mount itself, with success."""
+    need_strace()
+    part = m.make("t", linger_ms=60000)
+    produce(part, "a", "b")
+    consumer = Consumer(part)
+    assert consumer.read() == b"a\n"
+    fault = Inject(m, None, "fdatasync,fsync", "error=ENOSYS")
+    try:
+        assert fails(consumer.sync) == errno.EIO
+        assert fault.fired() >= 1
+    finally:
+        fault.stop()
+    consumer.sync()
+    produce(part, "c")
+    m.kill()
+    consumer.close()
+    m.start()
+    assert log(part) == b"a\nb\nc\n"
+    assert drain(part) == b"b\nc\n"
 
 
 @pytest.mark.parametrize("name,data", [("produce", b"c\nd\n"), ("produce.jsonl", b'{"payload":"c"}\n{"payload":"d"}\n'),

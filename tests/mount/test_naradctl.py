@@ -1,6 +1,7 @@
 """naradctl on real data directories and mounts: what it finds, what it refuses, and that looking changes nothing."""
 
 import base64
+import errno
 import io
 import json
 import os
@@ -17,7 +18,8 @@ import time
 
 import pytest
 import seglog
-from support import NARADFS, ROOT, Mount, ack, configure, log, number, produce, read_file, take, wait_for, write_file, xattr
+from support import (NARADFS, ROOT, Mount, ack, configure, fails, log, number, produce, read_file, take, wait_for, write_file,
+                     xattr)
 
 NARADCTL = os.path.join(os.path.dirname(os.path.dirname(NARADFS)), "ctl", "naradctl")
 SEED = int(os.environ.get("NARADFS_SEED", "20260101"))
@@ -412,6 +414,25 @@ def test_check_shows_a_bar_on_a_terminal_only(data):
     assert piped.stdout == done.stdout
 
 
+def test_check_passes_over_holes_and_misses_nothing_behind_them(data):
+    """A segment of a terabyte that takes next to nothing on the disk: no minutes, and damage far behind is found."""
+    *sealed, active = segments(data + "/topics/t/p00000")
+    for path in (sealed[-1], active):
+        good, huge = read_file(path), 1 << 40
+        try:
+            os.truncate(path, huge)
+        except OSError as error:
+            pytest.skip(f"no file of a terabyte here: {error}")
+        findings, summary = check(data)
+        assert not [finding for finding in findings if finding["kind"] in ("frame", "tail")]
+        patch(path, huge - 4097, b"x")
+        findings, _ = check(data, code=4 if path != active else 0)
+        (found,) = [finding for finding in findings if finding["kind"] in ("frame", "tail")]
+        assert (found["path"], found["end_pos"]) == (relative(data, path), huge)
+        with open(path, "wb") as file:
+            file.write(good)
+
+
 def cursor_slot(sequence, offset):
     slot = b"NRDFANCU" + struct.pack(">IIQQQQ12x", 1, 0, sequence, 11, 22, offset)
     return slot + struct.pack(">I", seglog.crc32c(slot))
@@ -551,6 +572,23 @@ def test_topics_tells_what_is_out_of_service(mounts):
     assert states["good"] == "ok"
     assert states["bad"].startswith("out of service: ")
     assert rows("describe", "--json", m.mnt, "bad")[0]["state"] == states["bad"]
+
+
+def test_topics_counts_partitions_that_are_not_well(mounts):
+    m = mounts()
+    m.make("t", partitions=3)
+    for n in range(3):
+        produce(m.part("t", n), "a")
+        produce(m.part("t", n), "b")
+    m.stop()
+    patch(f"{m.data_part('t', 1)}/{0:020d}.log", 40, b"\xff")
+    os.rename(f"{m.data_part('t', 2)}/{0:020d}.log", m.base + "/aside")
+    os.mkdir(f"{m.data_part('t', 2)}/{0:020d}.log")
+    m.start()
+    assert read_file(m.part("t", 1) + "/log") == b"b\n"
+    assert fails(read_file, m.part("t", 2) + "/log") == errno.EIO
+    (row,) = rows("topics", "--json", m.mnt)
+    assert row["state"] == "1 of 3 partitions out of service, 1 of 3 partitions damaged"
 
 
 def test_describe_tells_settings_and_partitions(m):

@@ -3,9 +3,12 @@
 import glob
 import os
 import re
+import shutil
 import subprocess
 
-from support import ROOT, read_file
+from support import NARADFS, ROOT, read_file
+
+NARADCTL = os.path.join(os.path.dirname(os.path.dirname(NARADFS)), "ctl", "naradctl")
 
 
 def text(path):
@@ -30,9 +33,68 @@ def test_what_the_build_needs_is_said():
     assert "fuse3" in field("Depends")
 
 
+def version_of(tree):
+    done = subprocess.run([tree + "/scripts/version"], check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30)
+    assert done.stderr == b""
+    return done.stdout.decode().strip()
+
+
 def test_one_version():
-    version = re.search(r"^  version: '(.*)',$", text("meson.build"), re.M).group(1)
-    assert text("debian/changelog").startswith(f"naradfs ({version}) ")
+    assert text("debian/changelog").startswith(f"naradfs ({text('VERSION').strip()}) ")
+    assert "version: files('VERSION')" in text("meson.build")
+    said = version_of(ROOT)
+    assert said.startswith(text("VERSION").strip())
+    for binary in (NARADFS, NARADCTL):
+        for option in ("-V", "--version"):
+            line = subprocess.run([binary, option], check=True, stdout=subprocess.PIPE).stdout.decode()
+            name, version = line.split()  # of the last build, which may be a commit behind
+            assert name == os.path.basename(binary)
+            assert re.fullmatch(r"[0-9]+(\.[0-9]+)*(~[a-z0-9.]+)?(\+[a-z0-9.]+)?", version), version
+            assert version.split("+")[0] == said.split("+")[0]
+
+
+def test_the_version_follows_the_tags(tmp_path):
+    """In a checkout with tags, without any, without git, and inside somebody else's repository."""
+    tree = str(tmp_path / "tree")
+    os.makedirs(tree + "/scripts")
+    shutil.copy(ROOT + "/scripts/version", tree + "/scripts/")
+
+    def git(*arguments, where=tree):
+        subprocess.run(["git", "-C", where, "-c", "user.name=t", "-c", "user.email=t@example.org", *arguments], check=True,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=30)
+
+    def write(name, what):
+        with open(f"{tree}/{name}", "w", encoding="utf-8") as file:
+            file.write(what + "\n")
+
+    write("VERSION", "3.1")
+    assert version_of(tree) == "3.1"
+    git("init", "-q", where=str(tmp_path))  # around it: not its own
+    git("add", ".", where=str(tmp_path))
+    git("commit", "-qm", "other", where=str(tmp_path))
+    git("tag", "v99", where=str(tmp_path))
+    assert version_of(tree) == "3.1"
+    git("init", "-q")
+    assert version_of(tree) == "3.1"  # no commit yet
+    git("add", ".")
+    git("commit", "-qm", "one")
+    assert re.fullmatch(r"3\.1\+g[0-9a-f]{7,}", version_of(tree))
+    git("tag", "other")
+    assert re.fullmatch(r"3\.1\+g[0-9a-f]{7,}", version_of(tree))
+    git("tag", "-a", "-m", "release", "v3.2")
+    assert version_of(tree) == "3.2"
+    write("new", "x")
+    git("add", ".")
+    assert version_of(tree) == "3.2+dirty"
+    git("commit", "-qm", "two")
+    assert re.fullmatch(r"3\.2\+1\.g[0-9a-f]{7,}", version_of(tree))
+    write("new", "y")
+    assert re.fullmatch(r"3\.2\+1\.g[0-9a-f]{7,}\.dirty", version_of(tree))
+    git("commit", "-qam", "three")
+    git("tag", "v3.3-rc1")
+    assert version_of(tree) == "3.3~rc1"
+    shutil.rmtree(tree + "/.git")
+    assert version_of(tree) == "3.1"
 
 
 def test_the_license():

@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from disk import fill
 from support import (Consumer, configure, drain, fails, lines, log, number, produce, take, wait_for)
-from test_faults import Inject, fill, need_strace, on_small_disk, small_disk  # noqa: F401
+from test_faults import Inject, need_strace
 
 NAMES = ["1", "2", "3", "4", "5"]
 
@@ -16,7 +17,7 @@ def read_some(consumer, *expected):
     assert [consumer.read() for _ in expected] == [lines(name) for name in expected]
 
 
-def test_full_disk(small_disk, on_small_disk):  # noqa: F811
+def test_full_disk(small_disk, on_small_disk):
     m = on_small_disk
     part = m.make("q")
     produce(part, *NAMES)
@@ -31,7 +32,7 @@ def test_full_disk(small_disk, on_small_disk):  # noqa: F811
     os.unlink(filler)
 
 
-def test_full_disk_then_space(small_disk, on_small_disk):  # noqa: F811
+def test_full_disk_then_space(small_disk, on_small_disk):
     m = on_small_disk
     part = m.make("q")
     produce(part, *NAMES)
@@ -48,7 +49,7 @@ def test_full_disk_then_space(small_disk, on_small_disk):  # noqa: F811
     assert drain(part) == lines("4", "5")
 
 
-def test_worker_that_exits_on_a_full_disk(small_disk, on_small_disk):  # noqa: F811
+def test_worker_that_exits_on_a_full_disk(small_disk, on_small_disk):
     """A worker of its own process, as it would be written: read, work, fsync; on an error roll back and exit."""
     m = on_small_disk
     part = m.make("q")

@@ -6,9 +6,10 @@ import re
 import subprocess
 
 import pytest
-from support import (Consumer, configure, drain, fails, log, produce, read_file, take, wait_for, write_file, xattr)
+import seglog
+from disk import start_on
+from support import (Consumer, configure, drain, fails, log, number, produce, read_file, take, wait_for, write_file, xattr)
 from test_faults import Inject, active_segment, need_strace
-from test_topic_disk import disks, start_on  # noqa: F401  # a fixture
 
 LINKS_TO = ("start", "end")
 
@@ -162,6 +163,58 @@ def test_a_partition_that_cannot_be_opened(m):
     os.rename(m.base + "/aside", segment)
     assert log(part) == b"a\n"
     assert root(m)[1]["state"] == "ok"
+
+
+def hurt(m, topic, *frames):
+    """Changes a byte in these frames of the topic's first segment, with the daemon stopped."""
+    path = f"{m.data_part(topic)}/{0:020d}.log"
+    data = bytearray(read_file(path))
+    for number in frames:
+        data[list(seglog.frames(bytes(read_file(path))))[number].pos + 45] ^= 1
+    write_file(path, bytes(data))
+
+
+def test_damage_that_is_known(m):
+    """Said at the root, for the topic and for the partition, with what to do, as long as its segment is there."""
+    part = m.make("t", segment_bytes=65536)
+    for n in range(30):
+        produce(part, b"%05d" % n + b"x" * 3000, b"y")
+    m.stop()
+    hurt(m, "t", 3, 4, 7)
+    m.start()
+    assert root(m)[1]["state"] == "ok"  # nobody has met it
+    assert len(log(part).splitlines()) == 54
+    text, line = root(m)
+    said = "2 damaged frames, 6 records lost, the first at offset 6"
+    assert line["state"] == "1 partition with lost records"
+    assert f"\nt/p00000  {said}\n    the rest is served; " in text
+    assert (metric(m, "narad_partitions_damaged"), metric(m, "narad_lost_records")) == (1, 6)
+    text, line = page(m.topic("t") + "/status")
+    assert line["state"] == "not all is well, see below" and f"\np00000  {said}; the rest is served; " in text
+    _, line = page(part + "/status")
+    assert (line["state"], line["damage"]) == ("damaged", said) and line["to do"].startswith("the rest is served; ")
+    m.restart()
+    os.stat(part + "/log")
+    wait_for(lambda: root(m)[1]["state"] == "1 partition with lost records", "the partition to be looked at")
+    write_file(part + "/ctl", b"trim %d\n" % int(xattr(part, "hwm")))
+    assert root(m)[1]["state"] == "ok" and page(part + "/status")[1]["state"] == "ok"
+    assert page(m.topic("t") + "/status")[1]["state"] == "ok"
+
+
+def test_copies_are_not_produced(m):
+    m.make("parent")
+    m.make("child")
+    assert "copied" not in root(m)[1]
+    os.mkdir(m.topic("parent") + "/children/child")
+    produce(m.part("parent"), *range(7))
+    produce(m.topic("parent"), *range(3))
+    produce(m.part("child"), "own")
+    wait_for(lambda: number(m.part("child"), "hwm") == 11, "the copies")
+    wait_for(lambda: root(m)[1]["copied"].startswith("10 records since the start, "), "the count")
+    assert root(m)[1]["produced"].startswith("11 records since the start, ")
+    assert metric(m, "narad_produced_records_total") == 11
+    assert metric(m, "narad_fanout_copied_records_total") == 10
+    assert metric(m, "narad_committed_records_total") == 21
 
 
 @pytest.mark.limit(120)

@@ -1,7 +1,6 @@
 """Topics produced to as a whole, on disks that are cut off and that are full."""
 
 import errno
-import fcntl
 import os
 import random
 import subprocess
@@ -9,70 +8,10 @@ import threading
 import time
 
 import pytest
-from support import log, mountinfo, wait_for, write_all, write_file
+from disk import MIB, start_on
+from support import log, read_file, wait_for, write_all, write_file
 
-MIB = 1 << 20
-SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN of ext4
-NO_LOG_FLUSH = (2).to_bytes(4, "little")
 PARTS = 3
-
-
-class Disk:
-    """A small ext4 file system of its own, that can be cut off."""
-
-    def __init__(self, base, size):
-        self.image, self.folder = f"{base}/disk.img", f"{base}/disk"
-        os.mkdir(self.folder)
-        with open(self.image, "wb") as file:
-            file.truncate(size)
-        subprocess.run(["/sbin/mkfs.ext4", "-q", "-m", "0", "-F", self.image], check=True, stdin=subprocess.DEVNULL)
-        done = self.mount()
-        if done.returncode != 0:
-            pytest.skip("no loop device: " + done.stderr.decode().strip())
-
-    def mount(self):
-        return subprocess.run(["mount", "-o", "loop", self.image, self.folder], stdin=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, check=False)
-
-    def umount(self, lazily=False):
-        command = ["umount"] + ["-l"] * lazily + [self.folder]
-        return subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
-
-    def cut_off(self):
-        """What is not on the disk by now never gets there, as in a power cut."""
-        fd = os.open(self.folder, os.O_RDONLY)
-        fcntl.ioctl(fd, SHUTDOWN, NO_LOG_FLUSH)
-        os.close(fd)
-
-    def back_again(self):
-        wait_for(self.umount, "the disk to be let go")
-        done = self.mount()
-        assert done.returncode == 0, done.stderr
-
-    def destroy(self):
-        if mountinfo(self.folder) and not self.umount():
-            self.umount(lazily=True)
-        os.unlink(self.image)
-
-
-@pytest.fixture
-def disks(tmp_path):
-    made = []
-
-    def make(size):
-        made.append(Disk(tmp_path, size))
-        return made[-1]
-
-    yield make
-    for disk in made:
-        disk.destroy()
-
-
-def start_on(disk, mounts):
-    mount = mounts(start=False)
-    mount.data = disk.folder + "/data"
-    os.mkdir(mount.data)
-    return mount.start()
 
 
 # ---- power cuts ----
@@ -136,6 +75,19 @@ def test_acknowledged_records_survive_power_cuts(disks, mounts):
     for number in range(int(os.environ.get("NARADFS_POWER_CUTS", "40"))):
         lost = cut_round(disk, m, f"t{number}")
         assert not lost, (number, len(lost))
+
+
+def test_a_cut_disk_comes_back_although_a_namespace_keeps_it(disks):
+    """Other tests, and services that start on this machine, copy the mount table: the helper copes."""
+    disk = disks(16 * MIB)
+    write_file(disk.folder + "/kept", b"synced", os.O_CREAT | os.O_SYNC)
+    keeper = subprocess.Popen(["unshare", "-m", "sh", "-c", "echo; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert keeper.stdout.readline() == b"\n"
+    disk.cut_off()
+    disk.back_again()
+    assert read_file(disk.folder + "/kept") == b"synced"
+    write_file(disk.folder + "/new", b"x", os.O_CREAT | os.O_SYNC)
+    keeper.communicate(timeout=20)
 
 
 # ---- full disks ----

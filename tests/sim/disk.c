@@ -46,7 +46,7 @@ static void nothing_is_open(SimDisk *disk)
 static SimTree *fresh_tree(void)
 {
     SimTree *tree = sim_tree_new();
-    sim_tree_create(tree, SIM_ROOT, SIM_DATA + 1, true);
+    sim_tree_create(tree, SIM_ROOT, &SIM_DATA[1], true);
     sim_tree_sync_dir(tree, SIM_ROOT);
     return tree;
 }

@@ -50,13 +50,13 @@ void nrd_record_batch_clear(NrdRecordBatch *batch)
     g_byte_array_set_size(batch->bytes, 0);
     batch->n_records = 0;
     batch->text_bytes = 0;
+    batch->copies = false;
 }
 
 void nrd_record_batch_add(NrdRecordBatch *batch, const void *key, size_t key_size, const void *payload,
                           size_t payload_size)
 {
     uint8_t head[LENGTH_BYTES + 1 + NRD_UVARINT_MAX];
-    uint8_t time[TIME_BYTES] = { 0 };
 
     head[LENGTH_BYTES] = NRD_RECORD_VERSION;
     size_t n_head = LENGTH_BYTES + 1 + nrd_put_uvarint(head + LENGTH_BYTES + 1, key_size);
@@ -64,12 +64,16 @@ void nrd_record_batch_add(NrdRecordBatch *batch, const void *key, size_t key_siz
     g_assert(envelope <= G_MAXINT32 && batch->n_records < G_MAXINT32);
     nrd_put_be32(head, (uint32_t)envelope);
 
-    g_byte_array_append(batch->bytes, head, (guint)n_head);
+    guint at = batch->bytes->len;
+    g_byte_array_set_size(batch->bytes,
+                          at + LENGTH_BYTES + (guint)envelope); /* once: this is called for every record */
+    uint8_t *p = batch->bytes->data + at;
+    memcpy(p, head, n_head);
     if (key_size > 0)
-        g_byte_array_append(batch->bytes, key, (guint)key_size);
-    g_byte_array_append(batch->bytes, time, sizeof time);
+        memcpy(p + n_head, key, key_size);
+    memset(p + n_head + key_size, 0, TIME_BYTES);
     if (payload_size > 0)
-        g_byte_array_append(batch->bytes, payload, (guint)payload_size);
+        memcpy(p + n_head + key_size + TIME_BYTES, payload, payload_size);
     batch->n_records++;
     batch->text_bytes += payload_size + 1;
 }
@@ -80,6 +84,7 @@ void nrd_record_batch_prepend(NrdRecordBatch *batch, const NrdRecordBatch *first
         g_byte_array_prepend(batch->bytes, first->bytes->data, first->bytes->len);
     batch->n_records += first->n_records;
     batch->text_bytes += first->text_bytes;
+    batch->copies |= first->copies;
 }
 
 void nrd_record_batch_stamp(NrdRecordBatch *batch, int64_t commit_ms)

@@ -40,6 +40,7 @@ typedef struct NrdRecordBatch {
     GByteArray *bytes;
     uint32_t n_records;
     uint64_t text_bytes; /* sum of payload sizes, plus one newline each: their share of `log` */
+    bool copies;         /* of records of another topic: nobody has produced them here */
 } NrdRecordBatch;
 
 NrdRecordBatch *nrd_record_batch_new(void);

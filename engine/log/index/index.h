@@ -29,6 +29,13 @@ typedef struct NrdGap {
     uint64_t end_offset;
 } NrdGap;
 
+/* Damage that is known: gaps, the offsets lost in them, the first of these. */
+typedef struct NrdDamage {
+    uint64_t n_frames;
+    uint64_t n_records;
+    uint64_t first_offset; /* only with n_frames above 0 */
+} NrdDamage;
+
 /* Where a segment ends, as far as it is indexed. */
 typedef struct NrdIndexEnd {
     uint64_t pos;

@@ -89,7 +89,7 @@ static int open_and_parse(const NrdIndexFileId *id, int *ret_fd, Header *ret_hea
     return 0;
 }
 
-int nrd_index_file_read_end(const NrdIndexFileId *id, NrdIndexEnd *ret_end)
+int nrd_index_file_read_end(const NrdIndexFileId *id, NrdIndexEnd *ret_end, uint64_t *ret_n_gaps)
 {
     Header header;
     int fd = -1;
@@ -98,6 +98,7 @@ int nrd_index_file_read_end(const NrdIndexFileId *id, NrdIndexEnd *ret_end)
         return r;
     nrd_io_close(&fd);
     *ret_end = header.end;
+    *ret_n_gaps = header.n_gaps;
     return 0;
 }
 

@@ -50,7 +50,7 @@ typedef struct NrdIndexFileId {
 } NrdIndexFileId;
 
 /* Reads the header alone. -ENOENT when there is no usable file; other errors: the disk. */
-int nrd_index_file_read_end(const NrdIndexFileId *id, NrdIndexEnd *ret_end) NRD_MUST_CHECK;
+int nrd_index_file_read_end(const NrdIndexFileId *id, NrdIndexEnd *ret_end, uint64_t *ret_n_gaps) NRD_MUST_CHECK;
 
 /* Maps it. Errors as above. One reference, the caller's. */
 int nrd_index_file_map(const NrdIndexFileId *id, NrdIndexMap **ret_map) NRD_MUST_CHECK;

@@ -27,6 +27,7 @@ typedef struct Scan {
     NrdBuffer crc_chunk; /* for CRCs during the search */
     uint64_t zero_pos;   /* from here on all bytes are zero; UINT64_MAX: not looked yet */
     uint64_t crc_budget;
+    bool holes; /* are passed over: a frame begins with a byte that is not zero */
     bool seen_zstd;
     bool seen_frame;
     bool foreign_first;  /* the first frame is whole, and another offset's */
@@ -69,34 +70,61 @@ static bool all_zero(const uint8_t *bytes, size_t size)
     return size == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0);
 }
 
+/* The end of what is not zero in [from, end); `from` when all of it is. The file may have become shorter: its end then. */
+static int trim_zeros(Scan *s, uint64_t from, uint64_t end, uint64_t *ret_end)
+{
+    int r = nrd_buffer_reserve(&s->chunk, CHUNK_BYTES, 0);
+    bool zeros = true;
+
+    while (r == 0 && zeros && end > from) {
+        size_t n = (size_t)MIN((uint64_t)CHUNK_BYTES, end - from);
+        size_t got = 0;
+        r = nrd_io_pread_full(s->want->fd, s->chunk.data, n, (int64_t)(end - n), &got);
+        if (r < 0)
+            return r;
+        zeros = got == n && all_zero(s->chunk.data, n);
+        while (!zeros && got == n && s->chunk.data[n - 1] == 0) {
+            n--;
+            got--;
+            end--;
+        }
+        end -= zeros ? n : 0;
+    }
+    if (r == 0)
+        *ret_end = end;
+    return r;
+}
+
+/* Where the zeros at the end of a file with holes begin: run by run. */
+static int find_zeros_behind_holes(Scan *s, uint64_t *ret_pos)
+{
+    uint64_t size = s->want->size_bytes, found = 0, pos = 0;
+
+    while (pos < size) {
+        uint64_t end, last = 0;
+        int r = nrd_io_next_data(s->want->fd, pos, size, &pos, &end);
+        if (r == 0)
+            r = trim_zeros(s, pos, end, &last);
+        if (r < 0)
+            return r;
+        if (last > pos)
+            found = last;
+        pos = end;
+    }
+    *ret_pos = found;
+    return 0;
+}
+
 /* Finds, once, where the zeros at the end of the file begin. */
 static int find_zeros(Scan *s)
 {
     if (s->zero_pos != UINT64_MAX)
         return 0;
-    int r = nrd_buffer_reserve(&s->chunk, CHUNK_BYTES, 0);
-    if (r < 0)
-        return r;
-    uint64_t pos = s->want->size_bytes;
-    while (pos > 0) {
-        size_t n = (size_t)MIN((uint64_t)CHUNK_BYTES, pos);
-        size_t got = 0;
-        r = nrd_io_pread_full(s->want->fd, s->chunk.data, n, (int64_t)(pos - n), &got);
-        if (r < 0)
-            return r;
-        if (got == n && all_zero(s->chunk.data, n)) {
-            pos -= n;
-            continue;
-        }
-        while (got == n && n > 0 && s->chunk.data[n - 1] == 0) {
-            n--;
-            got--;
-            pos--;
-        }
-        break;
-    }
-    s->zero_pos = pos;
-    return 0;
+    uint64_t pos = 0;
+    int r = s->holes ? find_zeros_behind_holes(s, &pos) : trim_zeros(s, 0, s->want->size_bytes, &pos);
+    if (r == 0)
+        s->zero_pos = pos;
+    return r;
 }
 
 /* Whether the CRC of the frame at pos matches; *ret_ok false too when the budget is spent. */
@@ -207,6 +235,11 @@ static int search(Scan *s, uint64_t from, uint64_t lost_pos, uint64_t low, Resyn
 
     while (r == 0 && from < s->zero_pos && !resync->found && s->crc_budget > 0) {
         size_t n = 0;
+        uint64_t end;
+        if (s->holes)
+            r = nrd_io_next_data(s->want->fd, from, s->want->size_bytes, &from, &end);
+        if (r < 0)
+            return r;
         r = nrd_io_pread_full(s->want->fd, s->chunk.data,
                               (size_t)MIN((uint64_t)CHUNK_BYTES, s->want->size_bytes - from), (int64_t)from, &n);
         if (r < 0 || n < NRD_FRAME_HEADER_BYTES)
@@ -413,6 +446,7 @@ int nrd_scan_segment_watched(const NrdScanWant *want, const NrdScanWatch *watch,
     bool done = false;
     int r = 0;
 
+    s.holes = want->size_bytes > NRD_SCAN_READ_ALL_BYTES;
     s.crc_budget = want->size_bytes * BUDGET_FACTOR + NRD_MIB;
     while (r == 0 && !done && s.index->end.pos < want->size_bytes && s.index->end.offset < want->end_offset)
         r = step(&s, &done);

@@ -18,6 +18,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A file that is longer than any segment can be, and may be next to nothing on the disk, is not read in its holes. Those of
+ * the others are: what a file system says of holes need not be believed for them. */
+#define NRD_SCAN_READ_ALL_BYTES ((uint64_t)2 * NRD_GIB)
+
 /* What to scan. */
 typedef struct NrdScanWant {
     int fd; /* of a file whose first size_bytes bytes nobody changes meanwhile */

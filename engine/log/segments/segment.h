@@ -30,6 +30,7 @@ typedef struct NrdSegmentHome {
     uint32_t partition;
     bool read_only;
     bool abandoned;             /* atomic; dir may name another log's folder by now: nothing is written there */
+    uint64_t n_gaps;            /* atomic; gaps that were ever met: 0 spares everybody the look for them */
     uint64_t text_version;      /* atomic; changes whenever text positions of a segment may have moved */
     NrdSegment *hot[NRD_N_HOT]; /* guarded by the hot lock; latest first, no references */
 } NrdSegmentHome;
@@ -118,5 +119,11 @@ void nrd_segment_report_read(NrdSegment *segment, int error);
 
 /* Counts and logs those gaps (NrdGap) that were not known yet. */
 void nrd_segment_report_gaps(NrdSegment *segment, const GArray *gaps);
+
+/* Adds what is known of this segment; memory only. */
+void nrd_segment_add_damage(NrdSegment *segment, NrdDamage *damage);
+
+/* Appends what is known of it to gaps (NrdGap), in whatever order; memory only. */
+void nrd_segment_copy_gaps(NrdSegment *segment, GArray *gaps);
 
 #endif

@@ -35,7 +35,7 @@ struct NrdSegment {
     NrdIndexEnd end;  /* of the index, also while it is not loaded */
     uint64_t version; /* of the index: changes when it is rebuilt */
     uint64_t size_bytes;
-    GArray *known_gaps; /* uint64_t file positions of gaps that were counted; NULL: none */
+    GArray *known_gaps; /* NrdGap, as they were counted; NULL: none */
     bool read_failed;   /* logged; until a read succeeds */
     int64_t file_ms;    /* when the file was written last by the machine's clock; 0: not known */
 
@@ -64,6 +64,9 @@ void nrd_segment_release_index(NrdSegment *segment);
 
 /* segment_gaps.c: counts and logs it unless that was done. */
 void nrd_segment_report_gap(NrdSegment *segment, const NrdGap *gap);
+
+/* segment_index.c: makes the gaps known that a side file tells of. May block. */
+void nrd_segment_learn_gaps(NrdSegment *segment);
 
 /* segment_side.c: which side file would belong to it, were these its end and size. */
 NrdIndexFileId nrd_segment_side_id(const NrdSegment *segment, const char *path, uint64_t end_offset,

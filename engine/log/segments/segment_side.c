@@ -47,6 +47,7 @@ void nrd_segment_seal(NrdSegment *segment, uint64_t end_offset)
 void nrd_segment_open_sealed(NrdSegment *segment, uint64_t end_offset)
 {
     NrdIndexEnd end = { .offset = end_offset };
+    uint64_t n_gaps = 0;
 
     g_mutex_lock(&segment->lock);
     segment->sealed = true;
@@ -54,12 +55,14 @@ void nrd_segment_open_sealed(NrdSegment *segment, uint64_t end_offset)
     g_mutex_unlock(&segment->lock);
     char *path = nrd_segment_index_path(segment);
     NrdIndexFileId id = nrd_segment_side_id(segment, path, end_offset, segment->size_bytes);
-    int r = nrd_index_file_read_end(&id, &end);
+    int r = nrd_index_file_read_end(&id, &end, &n_gaps);
     if (r == 0) {
         g_mutex_lock(&segment->lock);
         segment->end = end;
         segment->end_known = true;
         g_mutex_unlock(&segment->lock);
+        if (n_gaps > 0)
+            nrd_segment_learn_gaps(segment);
     } else {
         r = nrd_segment_learn_end(segment); /* a failure was reported */
     }
@@ -73,14 +76,15 @@ void nrd_segment_write_closed(NrdSegment *segment, bool complete)
     g_mutex_lock(&segment->load_lock);
     g_mutex_lock(&segment->lock);
     NrdIndex index = { .end = segment->end };
+    bool whole = segment->index != NULL && segment->index->gaps->len == 0; /* of gaps only an open tells */
     uint64_t size_bytes = segment->size_bytes;
-    bool wanted = complete && !segment->sealed && size_bytes > 0 && index.end.pos == size_bytes;
+    bool wanted = complete && whole && !segment->sealed && size_bytes > 0 && index.end.pos == size_bytes;
     g_mutex_unlock(&segment->lock);
     char *path = nrd_segment_index_path(segment);
     NrdIndexFileId id = nrd_segment_side_id(segment, path, index.end.offset, size_bytes);
     if (wanted)
         nrd_segment_write_side(segment, &index, size_bytes, NRD_INDEX_AT_CLOSE);
-    int r = complete ? 0 : nrd_index_file_remove(&id);
+    int r = complete && whole ? 0 : nrd_index_file_remove(&id);
     if (r < 0)
         nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(segment->home, NRD_NO_OFFSET), "cannot remove %s: %s", path,
                  g_strerror(-r));

@@ -4,10 +4,12 @@
 #include "engine/io/io.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 
 atomic_int fail_fdatasync, fail_open, fail_pwritev, fail_fsync, fail_unlink;
 atomic_int n_fdatasync, n_pread, n_unlink;
+atomic_int renames_left = INT_MAX;
 static NrdIo io;
 
 static int maybe_open(int dirfd, const char *path, int flags, mode_t mode)
@@ -42,6 +44,13 @@ static int maybe_unlink(int dirfd, const char *name, bool is_dir)
 {
     atomic_fetch_add(&n_unlink, 1);
     return atomic_load(&fail_unlink) && !is_dir ? -EPERM : nrd_io_real.unlink(dirfd, name, is_dir);
+}
+
+static int maybe_rename(int from_dirfd, const char *from, int to_dirfd, const char *to, bool replace)
+{
+    if (atomic_load(&renames_left) != INT_MAX && atomic_fetch_sub(&renames_left, 1) <= 0)
+        return -ENOSPC;
+    return nrd_io_real.rename(from_dirfd, from, to_dirfd, to, replace);
 }
 
 void fixture_start(Fixture *f)
@@ -80,6 +89,7 @@ void fixture_set_up(Fixture *f, gconstpointer data)
     io.fsync = maybe_fsync;
     io.pread = counted_pread;
     io.unlink = maybe_unlink;
+    io.rename = maybe_rename;
     nrd_io = &io;
     if (data)
         f->options = *(const NrdEngineOptions *)data;

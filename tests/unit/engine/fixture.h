@@ -20,6 +20,7 @@ typedef struct Fixture {
  * calls that were made. */
 extern atomic_int fail_fdatasync, fail_open, fail_pwritev, fail_fsync, fail_unlink;
 extern atomic_int n_fdatasync, n_pread, n_unlink;
+extern atomic_int renames_left; /* so many succeed, then they fail (ENOSPC); INT_MAX: all do */
 
 void fixture_set_up(Fixture *f, gconstpointer data);
 void fixture_tear_down(Fixture *f, gconstpointer data);

@@ -316,10 +316,10 @@ static void test_linger_made_shorter(Fixture *f, gconstpointer data)
     g_assert_cmpint(nrd_producer_open(f->partition, false, &producer), ==, 0);
     g_assert_cmpint(nrd_topic_config_write(f->topic, "linger_ms=60000\n", 16), ==, 0);
     nrd_producer_add(producer, NULL, 0, "one", 3);
-    g_assert_cmpint(nrd_producer_wrote(producer), ==, NRD_URGENCY_LATER);
+    g_assert_cmpint(nrd_producer_wrote(producer, false), ==, NRD_URGENCY_LATER);
     g_assert_cmpint(nrd_topic_config_write(f->topic, "linger_ms=10\n", 13), ==, 0);
     nrd_producer_add(producer, NULL, 0, "two", 3);
-    g_assert_cmpint(nrd_producer_wrote(producer), ==, NRD_URGENCY_LATER);
+    g_assert_cmpint(nrd_producer_wrote(producer, false), ==, NRD_URGENCY_LATER);
     for (int i = 0; info.hwm < 2 && i < 10000; i++) {
         g_usleep(1000);
         nrd_partition_info(f->partition, &info);
@@ -327,6 +327,36 @@ static void test_linger_made_shorter(Fixture *f, gconstpointer data)
     }
     g_assert_cmpuint(info.hwm, ==, 2);
     nrd_producer_close(producer, NULL, NULL);
+}
+
+/* The rest of a write that was cut goes with it; when none comes it is not waited for. */
+static void test_more_follows(Fixture *f, gconstpointer data)
+{
+    NrdProducer *producer = NULL;
+    NrdTopicProducer *whole = NULL;
+    NrdPartitionInfo info = { 0 };
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "linger_ms=60000\n", 16), ==, 0);
+    g_assert_cmpint(nrd_producer_open(f->partition, false, &producer), ==, 0);
+    g_assert_cmpint(nrd_topic_producer_open(f->topic, false, &whole), ==, 0);
+    for (int i = 0; i < 1000; i++) {
+        nrd_producer_add(producer, NULL, 0, "one", 3);
+        nrd_topic_producer_add(whole, NULL, 0, "two", 3);
+    }
+    g_assert_cmpint(nrd_producer_wrote(producer, true), ==, NRD_URGENCY_LATER);
+    g_assert_cmpint(nrd_topic_producer_wrote(whole, true), ==, NRD_URGENCY_LATER);
+    for (int i = 0; info.hwm < 2000 && i < 10000; i++) {
+        g_usleep(1000);
+        nrd_partition_info(f->partition, &info);
+        nrd_partition_info_clear(&info);
+    }
+    g_assert_cmpuint(info.hwm, ==, 2000);
+    nrd_producer_add(producer, NULL, 0, "one", 3);
+    g_assert_cmpint(nrd_producer_wrote(producer, false), ==, NRD_URGENCY_LATER);
+    for (int i = 0; i < 1000; i++)
+        nrd_producer_add(producer, NULL, 0, "one", 3);
+    g_assert_cmpint(nrd_producer_wrote(producer, false), ==, NRD_URGENCY_NOW);
+    nrd_producer_close(producer, NULL, NULL);
+    nrd_topic_producer_close(whole, NULL, NULL);
 }
 
 /* A partition that could not be opened when the consumer came, for what passes by itself, is served when it can be. */
@@ -366,6 +396,7 @@ int main(int argc, char **argv)
     ADD("settings", test_settings);
     ADD("seek-survives", test_seek_survives);
     ADD("linger-made-shorter", test_linger_made_shorter);
+    ADD("more-follows", test_more_follows);
     ADD("topic-consumer-pins-later", test_topic_consumer_pins_later);
     return g_test_run();
 }

@@ -190,9 +190,9 @@ static void test_beside_the_dispatcher(Fixture *f, gconstpointer data)
     for (int i = 0; i < 50; i++) {
         nrd_topic_producer_add(producer, NULL, 0, "p", 1);
         nrd_topic_producer_add(own, NULL, 0, "o", 1);
-        if (nrd_topic_producer_wrote(producer) == NRD_URGENCY_NOW || i % 10 == 9)
+        if (nrd_topic_producer_wrote(producer, false) == NRD_URGENCY_NOW || i % 10 == 9)
             nrd_topic_flush(f->topic);
-        if (nrd_topic_producer_wrote(own) == NRD_URGENCY_NOW || i % 10 == 9)
+        if (nrd_topic_producer_wrote(own, false) == NRD_URGENCY_NOW || i % 10 == 9)
             nrd_topic_flush(child);
     }
     nrd_topic_producer_close(producer, NULL, NULL);

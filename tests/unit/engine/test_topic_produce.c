@@ -130,7 +130,7 @@ static void test_through_the_wal(Fixture *f, gconstpointer data)
     add(producer, NULL, "one");
     add(producer, NULL, "two");
     add(producer, NULL, "three");
-    g_assert_cmpint(nrd_topic_producer_wrote(producer), ==, NRD_URGENCY_LATER);
+    g_assert_cmpint(nrd_topic_producer_wrote(producer, false), ==, NRD_URGENCY_LATER);
     g_assert_cmpint(sync_topic(producer, NRD_SYNC_OWN), ==, 0);
     wait_for_lines(f->topic, 3);
     assert_logs(f->topic, "one\nthree\n|two\n");
@@ -187,7 +187,7 @@ static void test_linger(Fixture *f, gconstpointer data)
 {
     NrdTopicProducer *producer = open_topic(f->topic, false);
     add(producer, NULL, "one");
-    g_assert_cmpint(nrd_topic_producer_wrote(producer), ==, NRD_URGENCY_LATER);
+    g_assert_cmpint(nrd_topic_producer_wrote(producer, false), ==, NRD_URGENCY_LATER);
     wait_for_lines(f->topic, 1);
     g_assert_cmpint(close_topic(producer), ==, 0);
 }
@@ -210,10 +210,10 @@ static void test_linger_made_shorter(Fixture *f, gconstpointer data)
     NrdTopicProducer *one = open_topic(f->topic, false), *two = open_topic(f->topic, false);
     g_assert_cmpint(nrd_topic_config_write(f->topic, "linger_ms=60000\n", 16), ==, 0);
     add(one, NULL, "one");
-    g_assert_cmpint(nrd_topic_producer_wrote(one), ==, NRD_URGENCY_LATER);
+    g_assert_cmpint(nrd_topic_producer_wrote(one, false), ==, NRD_URGENCY_LATER);
     g_assert_cmpint(nrd_topic_config_write(f->topic, "linger_ms=10\n", 13), ==, 0);
     add(two, NULL, "two");
-    g_assert_cmpint(nrd_topic_producer_wrote(two), ==, NRD_URGENCY_LATER);
+    g_assert_cmpint(nrd_topic_producer_wrote(two, false), ==, NRD_URGENCY_LATER);
     wait_for_lines(f->topic, 2);
     g_assert_cmpint(close_topic(one), ==, 0);
     g_assert_cmpint(close_topic(two), ==, 0);

@@ -36,21 +36,22 @@ static int error_of(void)
 /* ---- what a power cut would leave ---- */
 
 typedef struct Durable {
-    gint64 size_bytes; /* as of the last sync of the file */
-    bool named;        /* its folder was synced since it was made */
+    gint64 size_bytes;            /* as of the last sync of the file */
+    bool named;                   /* its folder was synced since it was made */
+    gint64 dirty_from, dirty_end; /* overwritten since; empty when the end is 0 */
 } Durable;
 
 static pthread_mutex_t durable_lock = PTHREAD_MUTEX_INITIALIZER;
-static GHashTable *durable; /* inode number -> Durable */
+static GHashTable *durables; /* inode number -> Durable */
 
 static Durable *durable_of(ino_t inode)
 {
-    if (!durable)
-        durable = g_hash_table_new_full(NULL, NULL, NULL, g_free);
-    Durable *d = g_hash_table_lookup(durable, GSIZE_TO_POINTER(inode));
+    if (!durables)
+        durables = g_hash_table_new_full(NULL, NULL, NULL, g_free);
+    Durable *d = g_hash_table_lookup(durables, GSIZE_TO_POINTER(inode));
     if (!d) {
         d = g_new0(Durable, 1);
-        g_hash_table_insert(durable, GSIZE_TO_POINTER(inode), d);
+        g_hash_table_insert(durables, GSIZE_TO_POINTER(inode), d);
     }
     return d;
 }
@@ -76,9 +77,22 @@ static int note_sync(int fd, int rc)
     if (S_ISDIR(st.st_mode))
         note_names(fd);
     else
-        durable_of(st.st_ino)->size_bytes = st.st_size;
+        *durable_of(st.st_ino) = (Durable){ .size_bytes = st.st_size, .named = durable_of(st.st_ino)->named };
     pthread_mutex_unlock(&durable_lock);
     return rc;
+}
+
+static ssize_t note_write(int fd, int64_t pos, ssize_t n)
+{
+    struct stat st;
+    if (n <= 0 || nrd_io_real.fstat(fd, &st) < 0)
+        return n;
+    pthread_mutex_lock(&durable_lock);
+    Durable *durable = durable_of(st.st_ino);
+    durable->dirty_from = durable->dirty_end == 0 ? pos : MIN(durable->dirty_from, pos);
+    durable->dirty_end = MAX(durable->dirty_end, pos + n);
+    pthread_mutex_unlock(&durable_lock);
+    return n;
 }
 
 /* A file that is made may get the number of one that is gone. */
@@ -88,21 +102,22 @@ static int note_created(int fd)
     if (fd < 0 || nrd_io_real.fstat(fd, &st) < 0 || st.st_size > 0)
         return fd;
     pthread_mutex_lock(&durable_lock);
-    *durable_of(st.st_ino) = (Durable){ 0, false };
+    *durable_of(st.st_ino) = (Durable){ 0 };
     pthread_mutex_unlock(&durable_lock);
     return fd;
 }
 
-static gint64 durable_size(const char *path)
+/* size_bytes -1: nothing of it. */
+static Durable durable_state(const char *path)
 {
     GStatBuf st;
-    gint64 size_bytes = -1;
+    Durable durable = { .size_bytes = -1 };
     pthread_mutex_lock(&durable_lock);
     /* The checkpoint is synced before it gets its name, and replaces one that had it: the new one is as good. */
     if (g_stat(path, &st) == 0 && (durable_of(st.st_ino)->named || g_str_has_suffix(path, "/checkpoint")))
-        size_bytes = durable_of(st.st_ino)->size_bytes;
+        durable = *durable_of(st.st_ino);
     pthread_mutex_unlock(&durable_lock);
-    return size_bytes;
+    return durable;
 }
 
 static int faulty_open(int dirfd, const char *path, int flags, mode_t mode)
@@ -120,11 +135,11 @@ static ssize_t faulty_pread(int fd, void *buf, size_t size, int64_t pos)
 static ssize_t faulty_pwritev(int fd, const struct iovec *iov, int n_iov, int64_t pos)
 {
     if (!fires(FAULT_PWRITEV))
-        return nrd_io_real.pwritev(fd, iov, n_iov, pos);
+        return note_write(fd, pos, nrd_io_real.pwritev(fd, iov, n_iov, pos));
     struct iovec part = { iov[0].iov_base, iov[0].iov_len };
     if (n_iov == 1)
         part.iov_len /= 2;
-    g_assert_cmpint(nrd_io_real.pwritev(fd, &part, 1, pos), >=, 0);
+    g_assert_cmpint(note_write(fd, pos, nrd_io_real.pwritev(fd, &part, 1, pos)), >=, 0);
     return error_of();
 }
 
@@ -132,13 +147,17 @@ static ssize_t faulty_pwritev(int fd, const struct iovec *iov, int n_iov, int64_
 static int lie(int fd)
 {
     struct stat st;
-    gint64 size_bytes = 0;
     if (nrd_io_real.fstat(fd, &st) < 0)
         return -EIO;
     pthread_mutex_lock(&durable_lock);
-    size_bytes = durable_of(st.st_ino)->size_bytes;
+    Durable durable = *durable_of(st.st_ino);
     pthread_mutex_unlock(&durable_lock);
-    return nrd_io_real.ftruncate(fd, size_bytes);
+    int rc = nrd_io_real.ftruncate(fd, durable.size_bytes);
+    if (rc < 0 || MIN(durable.dirty_end, durable.size_bytes) <= durable.dirty_from)
+        return rc;
+    g_autofree char *zeros = g_malloc0((gsize)(durable.size_bytes - durable.dirty_from));
+    struct iovec iov = { zeros, (size_t)(MIN(durable.dirty_end, durable.size_bytes) - durable.dirty_from) };
+    return nrd_io_real.pwritev(fd, &iov, 1, durable.dirty_from) < 0 ? -EIO : 0;
 }
 
 static int faulty_fdatasync(int fd)
@@ -288,9 +307,14 @@ void fixture_copy(Fixture *from, Fixture *to)
         g_autofree char *source = fixture_file(from, names->pdata[i]), *target = fixture_file(to, names->pdata[i]);
         g_autofree char *bytes = NULL;
         gsize size = 0;
-        gint64 synced = durable_size(source);                                /* first: the file may grow meanwhile */
-        if (synced >= 0 && g_file_get_contents(source, &bytes, &size, NULL)) /* it may just have been removed */
-            g_assert_true(g_file_set_contents(target, bytes, MIN((gssize)size, (gssize)synced), NULL));
+        Durable durable = durable_state(source); /* first: the file may grow meanwhile */
+        if (durable.size_bytes < 0 || !g_file_get_contents(source, &bytes, &size, NULL))
+            continue; /* it may just have been removed */
+        size = MIN(size, (gsize)durable.size_bytes);
+        gsize dirty_end = MIN(size, (gsize)durable.dirty_end);
+        if (dirty_end > (gsize)durable.dirty_from)
+            memset(bytes + durable.dirty_from, 0, dirty_end - (gsize)durable.dirty_from);
+        g_assert_true(g_file_set_contents(target, bytes, (gssize)size, NULL));
     }
 }
 

@@ -190,6 +190,77 @@ static void test_every_cut(void)
     fixture_tear_down(&f);
 }
 
+/* ---- zeros ahead of the tail ---- */
+
+/* Whether the only file is longer than what it holds, by zeros. */
+static bool has_zeros_ahead(Fixture *f, guint held)
+{
+    g_autoptr(GPtrArray) names = fixture_names(f);
+    g_autofree char *path = fixture_file(f, names->pdata[0]);
+    g_autofree char *bytes = NULL;
+    gsize size;
+    g_assert_cmpuint(names->len, ==, 1);
+    g_assert_true(g_file_get_contents(path, &bytes, &size, NULL));
+    for (gsize i = held; i < size; i++)
+        g_assert_cmpint(bytes[i], ==, 0);
+    return size > held;
+}
+
+/* A kill leaves them; they are no damage, whatever stands before them, and no end of what is written later. */
+static void test_zeros_ahead(void)
+{
+    Fixture f, killed;
+    Found found;
+    make_three(&f);
+    guint each = file_size(&f) / 3;
+    fixture_tear_down(&f);
+    fixture_set_up(&f);
+    fixture_make(&killed);
+    NrdWal *wal = open_wal(&f, 1 << 20, &found);
+    assert_found(&found, "");
+    g_assert_cmpint(put(wal, "one"), ==, 0);
+    g_assert_true(has_zeros_ahead(&f, each));
+    int n_writes = atomic_load(&fault_calls[FAULT_PWRITEV]);
+    g_assert_cmpint(put(wal, "two"), ==, 0);
+    g_assert_cmpint(atomic_load(&fault_calls[FAULT_PWRITEV]), ==, n_writes + 1); /* they are there already */
+    fixture_copy(&f, &killed);
+    g_assert_true(has_zeros_ahead(&killed, 2 * each));
+    uint64_t damaged = nrd_counter_get(NRD_COUNTER_INGRESS_DAMAGED), torn = nrd_counter_get(NRD_COUNTER_TORN_TAILS);
+    assert_next_open(&killed, "one\ntwo\n");
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_INGRESS_DAMAGED), ==, damaged);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_TORN_TAILS), ==, torn);
+    change_file(&killed, flip, GUINT_TO_POINTER(each + 70)); /* a tail that is torn, and zeros behind */
+    assert_next_open(&killed, "one\n");
+    nrd_wal_close(wal, 0);
+    g_assert_false(has_zeros_ahead(&f, 2 * each));
+    assert_next_open(&f, "one\ntwo\n");
+    fixture_remove(&killed);
+    fixture_tear_down(&f);
+}
+
+/* The WAL goes on without them, and cuts what it wrote of them. */
+static void test_zeros_fail(void)
+{
+    Fixture f;
+    Found found;
+    fixture_set_up(&f);
+    NrdWal *wal = open_wal(&f, 1 << 20, &found);
+    assert_found(&found, "");
+    fault_set(FAULT_PWRITEV, 2, -ENOSPC, false); /* 1: the entry */
+    g_assert_cmpint(put(wal, "one"), ==, 0);
+    g_assert_cmpint(atomic_load(&fault_fired), ==, 1);
+    fault_clear();
+    g_assert_cmpint(put(wal, "two"), ==, 0);
+    fault_set(FAULT_FTRUNCATE, 1, -EIO, false);
+    nrd_wal_close(wal, 0);
+    g_assert_cmpint(atomic_load(&fault_fired), ==, 1);
+    fault_clear();
+    assert_next_open(&f, "one\ntwo\n");
+    fixture_tear_down(&f);
+}
+
+/* ---- what is damaged ---- */
+
 static uint32_t take_none(void *user_data, NrdWalSegment *segment, uint64_t pos, const NrdEntryView *view)
 {
     return 0;
@@ -742,6 +813,61 @@ static bool ask(void *user_data)
     return chain->somebody;
 }
 
+typedef struct Told {
+    NrdWalAppend append;
+    GString *order;
+    const char *name;
+    struct Told *then[2]; /* appended when it is told */
+    NrdWal *wal;
+} Told;
+
+static void send_told(Told *told);
+
+static void on_told(NrdWalAppend *append, int error)
+{
+    const Told *told = (Told *)append;
+    g_assert_cmpint(error, ==, 0);
+    nrd_wal_segment_unref(append->segment);
+    g_string_append_printf(told->order, "%s told, ", told->name);
+    for (int i = 0; i < 2 && told->then[i]; i++)
+        send_told(told->then[i]);
+}
+
+static void on_answered(NrdWalAppend *append)
+{
+    const Told *told = (Told *)append;
+    g_string_append_printf(told->order, "%s back, ", told->name);
+    g_free(append->bytes);
+}
+
+static void send_told(Told *told)
+{
+    NrdEntryDraft *draft = nrd_entry_draft_new();
+    told->append = (NrdWalAppend){ .n_parts = 1, .done = on_told, .answered = on_answered };
+    nrd_entry_draft_add(draft, 0, NULL, 0, "x", 1);
+    g_assert_cmpint(nrd_entry_encode(draft, "t", ID_A, &told->append.bytes, &told->append.size), ==, 0);
+    nrd_entry_draft_free(draft);
+    nrd_wal_append(told->wal, &told->append);
+}
+
+/* All of a round are told before the first of them is given back. */
+static void test_told_before_given_back(void)
+{
+    Fixture f;
+    Found found;
+    fixture_set_up(&f);
+    NrdWal *wal = open_wal(&f, 1 << 20, &found);
+    assert_found(&found, "");
+    g_autoptr(GString) order = g_string_new(NULL);
+    Told second = { .order = order, .name = "second", .wal = wal };
+    Told third = { .order = order, .name = "third", .wal = wal };
+    Told first = { .order = order, .name = "first", .wal = wal, .then = { &second, &third } };
+    send_told(&first);
+    g_assert_cmpstr(order->str, ==, "first told, first back, second told, third told, second back, third back, ");
+    nrd_wal_close(wal, 0);
+    fixture_tear_down(&f);
+}
+
 /* There is always one more. */
 static void append_another(NrdWalAppend *append, int error)
 {
@@ -813,6 +939,9 @@ int main(int argc, char **argv)
     g_test_add_func("/ingress/wal/found-again", test_found_again);
     g_test_add_func("/ingress/wal/segments", test_segments_come_and_go);
     g_test_add_func("/ingress/wal/every-byte-flipped", test_every_byte_flipped);
+    g_test_add_func("/ingress/wal/zeros-ahead", test_zeros_ahead);
+    g_test_add_func("/ingress/wal/zeros-fail", test_zeros_fail);
+    g_test_add_func("/ingress/wal/told-before-given-back", test_told_before_given_back);
     g_test_add_func("/ingress/wal/every-cut", test_every_cut);
     g_test_add_func("/ingress/wal/damaged-is-set-aside", test_damaged_is_set_aside);
     g_test_add_func("/ingress/wal/handed-over", test_handed_over);

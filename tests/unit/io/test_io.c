@@ -232,6 +232,55 @@ static void test_rename(void)
     tear_down();
 }
 
+static int64_t no_seek(int fd, int64_t pos, bool hole)
+{
+    return -EINVAL;
+}
+
+static int64_t broken_seek(int fd, int64_t pos, bool hole)
+{
+    return -EIO;
+}
+
+static int64_t lying_seek(int fd, int64_t pos, bool hole)
+{
+    return pos; /* of a hole too: a run without a byte */
+}
+
+static void assert_run(int fd, uint64_t from, uint64_t size, uint64_t expected_pos, uint64_t expected_end)
+{
+    uint64_t pos = 1, end = 1;
+    g_assert_cmpint(nrd_io_next_data(fd, from, size, &pos, &end), ==, 0);
+    g_assert_cmpuint(pos, ==, expected_pos);
+    g_assert_cmpuint(end, ==, expected_end);
+}
+
+static void test_holes(void)
+{
+    uint64_t pos, end, size = 10 * NRD_MIB, at = 4 * NRD_MIB;
+    set_up();
+    int fd = nrd_io->open(root_fd, "f", O_RDWR | O_CREAT, 0600);
+    g_assert_cmpint(nrd_io->ftruncate(fd, (int64_t)size), ==, 0);
+    assert_run(fd, 0, size, size, size); /* all of it is a hole */
+    g_assert_cmpint(nrd_io_pwrite_full(fd, "x", 1, (int64_t)at), ==, 0);
+    g_assert_cmpint(nrd_io_next_data(fd, 0, size, &pos, &end), ==, 0);
+    g_assert_true(pos <= at && end > at && pos >= at - NRD_MIB && end <= at + NRD_MIB);
+    assert_run(fd, pos + 1, size, pos + 1, end);
+    assert_run(fd, end, size, size, size);
+    assert_run(fd, 0, at / 2, at / 2, at / 2); /* behind what is asked for */
+    assert_run(fd, size, size, size, size);
+    io.seek = NULL;
+    assert_run(fd, 7, size, 7, size);
+    io.seek = no_seek;
+    assert_run(fd, 7, size, 7, size);
+    io.seek = lying_seek;
+    assert_run(fd, 7, size, 7, size);
+    io.seek = broken_seek;
+    g_assert_cmpint(nrd_io_next_data(fd, 7, size, &pos, &end), ==, -EIO);
+    nrd_io_close(&fd);
+    tear_down();
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -242,5 +291,6 @@ int main(int argc, char **argv)
     g_test_add_func("/io/links", test_links_refused);
     g_test_add_func("/io/special-files", test_special_files);
     g_test_add_func("/io/rename", test_rename);
+    g_test_add_func("/io/holes", test_holes);
     return g_test_run();
 }

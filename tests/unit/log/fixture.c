@@ -13,8 +13,9 @@
 Fault fault;
 bool fixture_really_sync;
 static NrdIo faulty;
+static GMutex fault_lock; /* some tests have threads; what they set stands before the threads start */
 
-static bool fires(FaultCall call, const char *path)
+static bool fires_locked(FaultCall call, const char *path)
 {
     fault.counts[call]++;
     if (fault.call != call || (path != NULL && fault.suffix != NULL && !g_str_has_suffix(path, fault.suffix)))
@@ -24,6 +25,14 @@ static bool fires(FaultCall call, const char *path)
         return false;
     fault.n_fired++;
     return true;
+}
+
+static bool fires(FaultCall call, const char *path)
+{
+    g_mutex_lock(&fault_lock);
+    bool fire = fires_locked(call, path);
+    g_mutex_unlock(&fault_lock);
+    return fire;
 }
 
 static int faulty_open(int dirfd, const char *path, int flags, mode_t mode)

@@ -117,6 +117,47 @@ static void test_commit_floor(void)
     fixture_tear_down(&f);
 }
 
+/* Commits with the clock at this distance from the time of the newest record. */
+static void commit_with_clock_back(Fixture *f, int64_t back_ms)
+{
+    nrd_clock_shift_wall_ms(fixture_stats(f).last_commit_ms - back_ms - nrd_clock_wall_ms());
+    fixture_commit(f, "x");
+}
+
+static void behind_the_newest(void)
+{
+    Fixture f;
+    g_unsetenv("JOURNAL_STREAM");
+    fixture_set_up(&f);
+    fixture_open(&f);
+    fixture_commit(&f, "0");
+    commit_with_clock_back(&f, 50000); /* clocks are set a little all the time */
+    commit_with_clock_back(&f, 3600000);
+    commit_with_clock_back(&f, 7200000);
+    fixture_close(&f);
+    fixture_open(&f);
+    commit_with_clock_back(&f, 7200000);
+    commit_with_clock_back(&f, 7200000);
+    fixture_tear_down(&f);
+}
+
+/* That the clock was ahead once is told when the first record gets a time that has not come, once for each open. */
+static void test_late_clock(void)
+{
+    if (g_test_subprocess()) {
+        behind_the_newest();
+        return;
+    }
+    g_test_trap_subprocess(NULL, 0, 0);
+    g_test_trap_assert_passed();
+#define BEHIND                                                                                                         \
+    "??? s behind the newest record's commit time: records get that time until it has come, "                          \
+    "and are as much later due for a child with a delay topic="
+    g_test_trap_assert_stderr("naradfs: warning: the clock is 3" BEHIND "t partition=00000 offset=2\n"
+                              "naradfs: warning: the clock is 7" BEHIND "t partition=00000 offset=4\n");
+#undef BEHIND
+}
+
 static void test_empty_commit(void)
 {
     Fixture f;
@@ -505,6 +546,7 @@ int main(int argc, char **argv)
     g_test_add_func("/log/commit/round-trip", test_round_trip);
     g_test_add_func("/log/commit/times", test_commit_times);
     g_test_add_func("/log/commit/floor", test_commit_floor);
+    g_test_add_func("/log/commit/late-clock", test_late_clock);
     g_test_add_func("/log/commit/empty", test_empty_commit);
     g_test_add_func("/log/commit/file-bytes", test_file_bytes);
     g_test_add_func("/log/commit/hwm-file", test_hwm_file);

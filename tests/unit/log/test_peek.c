@@ -225,11 +225,45 @@ static void test_lost_oldest(void)
     g_assert_false(peek_then_open(&f));
     g_assert_cmpint(fixture_stats(&f).oldest_last_ms, ==, (int64_t)1234567 * 1000);
     fixture_close(&f);
-    g_assert_true(peek_then_open(&f));
+    g_assert_false(peek_then_open(&f)); /* what is lost only an open tells */
     g_assert_cmpint(fixture_stats(&f).oldest_last_ms, ==, (int64_t)1234567 * 1000);
     g_byte_array_unref(bytes);
     g_free(path);
     fixture_tear_down(&f);
+}
+
+/* Damage that a side file knows of is known from the open on; a log with damage is not described without one. */
+static void test_known_damage(void)
+{
+    Fixture f;
+    static const char *const names[] = { "00000000000000000010", "00000000000000000020" }; /* sealed, and active */
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        g_autofree char *log = g_strconcat(names[i], ".log", NULL);
+        g_autofree char *index = g_strconcat(names[i], ".index", NULL);
+        uint64_t first = 10 + 10 * (uint64_t)i;
+        fill(&f);
+        fixture_flip(&f, log, 40);
+        fixture_remove(&f, index);
+        for (int round = 0; round < 3; round++) {
+            g_assert_false(peek_then_open(&f));
+            NrdDamage damage = fixture_stats(&f).damage;
+            g_assert_cmpuint(damage.n_frames, ==, 1);
+            g_assert_cmpuint(damage.n_records, ==, 10);
+            g_assert_cmpuint(damage.first_offset, ==, first);
+            GArray *gaps = nrd_log_gaps(f.log);
+            g_assert_cmpuint(gaps->len, ==, 1);
+            g_assert_cmpuint(g_array_index(gaps, NrdGap, 0).offset, ==, first);
+            g_assert_cmpuint(g_array_index(gaps, NrdGap, 0).end_offset, ==, first + 10);
+            g_array_unref(gaps);
+            fixture_close(&f);
+        }
+        fixture_open(&f);
+        uint64_t n;
+        fixture_commit(&f, "in the next segment");
+        g_assert_cmpint(nrd_log_trim(f.log, 30, &n), ==, 0);
+        g_assert_cmpuint(fixture_stats(&f).damage.n_frames, ==, 0); /* gone with its segment */
+        fixture_tear_down(&f);
+    }
 }
 
 static void test_fails(void)
@@ -279,6 +313,7 @@ int main(int argc, char **argv)
     g_test_add_func("/log/peek/damage", test_damage);
     g_test_add_func("/log/peek/kind", test_kind_at_open);
     g_test_add_func("/log/peek/lost-oldest", test_lost_oldest);
+    g_test_add_func("/log/peek/known-damage", test_known_damage);
     g_test_add_func("/log/peek/fails", test_fails);
     g_test_add_func("/log/peek/poisoned", test_poisoned);
     return g_test_run();

@@ -142,11 +142,92 @@ static void test_short_of_its_end(void)
     g_byte_array_unref(bytes);
 }
 
+/* ---- holes ---- */
+
+#define HUGE_BYTES ((uint64_t)1 << 40)
+#define FAR_POS (((uint64_t)700 << 30) + 12345) /* not where a block begins */
+
+static uint64_t bytes_read;
+static ssize_t (*real_pread)(int fd, void *buf, size_t size, int64_t pos);
+
+static ssize_t counting_pread(int fd, void *buf, size_t size, int64_t pos)
+{
+    bytes_read += size;
+    g_assert_cmpuint(bytes_read, <, (uint64_t)64 * NRD_MIB); /* else it is read hole and all */
+    return real_pread(fd, buf, size, pos);
+}
+
+/* A segment of a terabyte that is next to nothing on the disk: its frames, and far behind them `far`. */
+static void scan_huge(Fixture *f, const GByteArray *near, const void *far, size_t far_size, Told *told,
+                      NrdIndex **ret_index, NrdScanTail *ret_tail)
+{
+    const NrdIo *before = nrd_io;
+    NrdIo counting = *nrd_io;
+    NrdScanWatch watch = { .frame = on_frame, .lost = on_lost, .data = told };
+    *told = (Told){ .frames = g_array_new(FALSE, FALSE, sizeof(uint64_t)),
+                    .gaps = g_array_new(FALSE, FALSE, sizeof(NrdGap)) };
+    fixture_put(f, SEGMENT_0, near->data, near->len);
+    int fd = nrd_io->open(f->root_fd, "p/" SEGMENT_0, O_RDWR, 0);
+    g_assert_cmpint(nrd_io->ftruncate(fd, (int64_t)HUGE_BYTES), ==, 0);
+    if (far_size > 0)
+        g_assert_cmpint(nrd_io_pwrite_full(fd, far, far_size, (int64_t)FAR_POS), ==, 0);
+    real_pread = before->pread;
+    counting.pread = counting_pread;
+    bytes_read = 0;
+    nrd_io = &counting;
+    NrdScanWant want = { fd, 0, HUGE_BYTES, UINT64_MAX };
+    g_assert_cmpint(nrd_scan_segment_watched(&want, &watch, ret_index, ret_tail), ==, 0);
+    nrd_io = before;
+    nrd_io_close(&fd);
+}
+
+/* Holes are passed over, and nothing behind them is. */
+static void test_huge(void)
+{
+    Fixture f;
+    size_t ends[N_FRAMES];
+    const char *payloads[] = { "far", "away", NULL };
+    GByteArray *bytes = make_segment(ends), *far = g_byte_array_new();
+    NrdIndex *index = NULL;
+    NrdScanTail tail;
+    Told told;
+    fixture_set_up(&f);
+    fixture_append_frame(far, 1000, payloads);
+
+    scan_huge(&f, bytes, NULL, 0, &told, &index, &tail);
+    g_assert_cmpuint(told.frames->len, ==, N_FRAMES);
+    g_assert_true(tail.torn && tail.only_zeros);
+    told_clear(&told);
+    nrd_index_free(index);
+
+    scan_huge(&f, bytes, "x", 1, &told, &index, &tail);
+    g_assert_cmpuint(told.frames->len, ==, N_FRAMES);
+    g_assert_true(tail.torn && !tail.only_zeros);
+    told_clear(&told);
+    nrd_index_free(index);
+
+    scan_huge(&f, bytes, far->data, far->len, &told, &index, &tail);
+    g_assert_cmpuint(told.frames->len, ==, N_FRAMES + 1);
+    g_assert_cmpuint(told.gaps->len, ==, 1);
+    const NrdGap *gap = &g_array_index(told.gaps, NrdGap, 0);
+    g_assert_cmpuint(gap->pos, ==, ends[N_FRAMES - 1]);
+    g_assert_cmpuint(gap->end_pos, ==, FAR_POS);
+    g_assert_cmpuint(gap->end_offset, ==, 1000);
+    g_assert_cmpuint(index->end.offset, ==, 1002);
+    g_assert_true(tail.torn && tail.only_zeros);
+    told_clear(&told);
+    nrd_index_free(index);
+    g_byte_array_unref(far);
+    g_byte_array_unref(bytes);
+    fixture_tear_down(&f);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/log/scan/whole", test_whole);
     g_test_add_func("/log/scan/watched", test_watched);
     g_test_add_func("/log/scan/short-of-its-end", test_short_of_its_end);
+    g_test_add_func("/log/scan/huge", test_huge);
     return g_test_run();
 }

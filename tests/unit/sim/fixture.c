@@ -66,6 +66,17 @@ void file_make(Fixture *f, const char *name, const char *bytes)
     g_assert_cmpint(nrd_io->close(fd), ==, 0);
 }
 
+/* With a NUL behind; there may be NULs in it. */
+static char *text_of(GBytes *bytes)
+{
+    gsize size = 0;
+    const void *data = g_bytes_get_data(bytes, &size);
+    char *text = g_malloc0(size + 1);
+    if (size > 0)
+        memcpy(text, data, size);
+    return text;
+}
+
 char *file_read(Fixture *f, const char *name, size_t *ret_size)
 {
     g_autoptr(GBytes) bytes = NULL;
@@ -75,11 +86,11 @@ char *file_read(Fixture *f, const char *name, size_t *ret_size)
     g_assert_cmpint(rc, ==, 0);
     if (ret_size != NULL)
         *ret_size = g_bytes_get_size(bytes);
-    return g_strndup(g_bytes_get_data(bytes, NULL), g_bytes_get_size(bytes));
+    return text_of(bytes);
 }
 
 char *image_text(const SimImage *image, SimLayer layer, const char *path)
 {
     g_autoptr(GBytes) bytes = sim_image_read(image, layer, path);
-    return bytes != NULL ? g_strndup(g_bytes_get_data(bytes, NULL), g_bytes_get_size(bytes)) : NULL;
+    return bytes != NULL ? text_of(bytes) : NULL;
 }

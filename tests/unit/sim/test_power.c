@@ -170,9 +170,9 @@ static void test_cut(Fixture *f, gconstpointer data)
     file_fill(fd, 'o', 1024, 0);
     g_assert_cmpint(nrd_io->fdatasync(fd), ==, 0);
     g_assert_cmpint(nrd_io->ftruncate(fd, 512), ==, 0);
-    file_fill(fd, 'n', 512, 512);
+    file_fill(fd, 'n', 3, 512);
     g_autoptr(GHashTable) set = states(f, SIM_NAMES_ORDERED, tell_sectors, &n);
-    assert_states(set, (const char *[]){ "oo 1024", "o 512", "on 1024", "o0 1024", NULL });
+    assert_states(set, (const char *[]){ "oo 1024", "o 512", "on 515", "o0 515", NULL });
 }
 
 /* The bytes behind a size that was kept are zeros, and stay so when the file grows again. */
@@ -245,6 +245,16 @@ static void test_rename_between(Fixture *f, gconstpointer data)
     g_assert_cmpint(nrd_io->fsync(f->data_fd), ==, 0);
     g_autoptr(GHashTable) after = states(f, SIM_NAMES_ORDERED, tell_names, &n);
     assert_states(after, both + 1);
+    /* the other way round */
+    g_assert_cmpint(nrd_io->rename(d, "a", f->data_fd, "a", false), ==, 0);
+    g_assert_cmpint(nrd_io->fsync(d), ==, 0);
+    g_autoptr(GHashTable) back = states(f, SIM_NAMES_ORDERED, tell_names, &n);
+    assert_states(back, both);
+    /* and what follows it in either folder does not come without it */
+    (void)nrd_io->open(f->data_fd, "b", O_RDWR | O_CREAT, 0600);
+    (void)nrd_io->open(d, "c", O_RDWR | O_CREAT, 0600);
+    g_autoptr(GHashTable) more = states(f, SIM_NAMES_ORDERED, tell_names, &n);
+    assert_states(more, (const char *[]){ "d/ d/a ", "a d/ ", "a b d/ ", "a d/ d/c ", "a b d/ d/c ", NULL });
 }
 
 /* What replaces a file whole: old or new, never neither, never torn. */
@@ -341,7 +351,7 @@ static void test_images(Fixture *f, gconstpointer data)
     fixture_power_cycle(f, &lose_all);
     size_t size = 0;
     g_autofree char *bytes = file_read(f, "a", &size);
-    g_assert_cmpuint(size, ==, 14);
+    g_assert_cmpmem(bytes, size, "fi\0st and more", 14);
     g_autofree char *untouched = image_text(image, SIM_DURABLE, "/data/a");
     g_assert_cmpstr(untouched, ==, "first");
 }
