@@ -164,6 +164,7 @@ char *oracle_told(Oracle *oracle, int id, unsigned partition, uint64_t offset)
     else if (offset < p->floor || (p->told[offset] && !oracle->lied))
         why = g_strdup_printf("I6: offset %" G_GUINT64_FORMAT " of partition %u was told again, for record %d", offset,
                               partition, id);
+    record->unsure |= oracle->lied;
     record->at = (int8_t)partition;
     record->offset = (int64_t)offset;
     if (offset < ORACLE_MAX_OFFSETS)

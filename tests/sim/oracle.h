@@ -91,6 +91,7 @@ typedef struct Oracle {
     bool rerouted;   /* commits may have failed: records of a topic may be in any of its partitions */
     bool twice;      /* records of a topic may come twice after a crash (a partition's own producer was open) */
     bool quarantine; /* folders were swapped by hand: names without their records are expected */
+    bool unordered;  /* names were lost by a power cut in no order */
     int n_crashes;
     OracleRecord records[ORACLE_MAX_RECORDS];
     OracleTopic topics[ORACLE_MAX_TOPICS];

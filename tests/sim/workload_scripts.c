@@ -208,6 +208,7 @@ static void run_close(World *w)
 {
     world_open(w);
     int t = world_create(w, "t", 2, CONFIG);
+    w->mixed[t] = w->oracle->twice = true;
     world_produce(w, t, 0, 0, 6, SMALL, false);
     world_take(w, t, 0, 4);
     world_ack(w, t, 0, 2);

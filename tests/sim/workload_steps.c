@@ -126,6 +126,8 @@ void world_attach(World *world, int parent, int child)
     while ((rc = nrd_topic_attach(world->topics[parent], t->name)) < 0 && !(rc == -EEXIST && n > 0))
         (void)!world_again(world, &n, rc, "attaching a child");
     oracle_lock();
+    oracle->topics[parent].unsure |= oracle->lied;
+    t->unsure |= oracle->lied;
     t->first_id = oracle->n_records;
     t->attached = !oracle->lied;
     oracle_unlock();
@@ -343,10 +345,9 @@ static void collect_topic(World *world, int topic, Handle *handle)
         uint64_t first, last;
         if (sscanf(*line, "p%u %" G_GUINT64_FORMAT " %" G_GUINT64_FORMAT, &number, &first, &last) != 3 || last < first)
             world_fail(world, "I4: a range that makes no sense: %s", *line);
-        for (uint64_t offset = first; offset <= last && world->topics[topic]; offset++)
+        /* a restart on the way ends it */
+        for (uint64_t offset = first; offset <= last && handle->topic_producer; offset++)
             told_by_dispatcher(world, topic, &handle->pending, number, offset);
-        if (handle->topic_producer == NULL)
-            return; /* restarted meanwhile */
     }
 }
 
