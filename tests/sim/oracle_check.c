@@ -11,6 +11,8 @@
 
 #define REST_MS 20000
 #define OPEN_MS 10000 /* I3 */
+#define DELAYED_MS 50
+#define DELAY_STEP_MS 61000 /* a little over the delay of the workloads' children */
 
 typedef struct Seen {
     bool there;
@@ -239,7 +241,7 @@ static void check_deliveries(Look *look, int topic, unsigned number, NrdPartitio
     if (taken.error != -EAGAIN)
         violation(look, "I8: a take from %s/p%05u failed: %s", t->name, number, g_strerror(-taken.error));
     for (uint64_t o = seen->oldest; o < MIN(seen->hwm, ORACLE_MAX_OFFSETS) && !look->oracle->lied; o++) {
-        if (p->settled[o] == ORACLE_OPEN && !came[o])
+        if (p->settled[o] == ORACLE_OPEN && !came[o] && o >= p->gone_below)
             violation(look, "I8: offset %" G_GUINT64_FORMAT " of %s/p%05u is not settled and was skipped", o, t->name,
                       number);
         if (p->settled[o] == ORACLE_DURABLE && came[o])
@@ -343,17 +345,24 @@ static void check_all_copies(Look *look)
     }
 }
 
-/* What was acknowledged by the WAL is in its partition, what is due is in the children. */
-static void wait_for_rest(Look *look)
+/* What was acknowledged by the WAL is in its partition, and everything in the children; delayed: in those with a delay, too. */
+static void wait_for_rest(Look *look, bool delayed)
 {
     int64_t until_ms = nrd_clock_mono_ms() + REST_MS;
+    bool shifted = false;
     for (;;) {
         NrdSummary summary;
         nrd_engine_summary(look->engine, &summary);
-        bool rests = summary.ingress_parts == 0 && summary.fan_lag == 0 && summary.fan_lag_delayed == 0;
+        bool rests = summary.ingress_parts == 0 && summary.fan_lag == 0 && (!delayed || summary.fan_lag_delayed == 0);
         nrd_summary_clear(&summary);
         if (rests)
             return;
+        if (delayed && !shifted && nrd_clock_mono_ms() > until_ms - REST_MS + DELAYED_MS) { /* what is not due becomes so */
+            nrd_clock_shift_wall_ms(DELAY_STEP_MS);
+            nrd_clock_shift_mono_ms(DELAY_STEP_MS);
+            until_ms += DELAY_STEP_MS;
+            shifted = true;
+        }
         if (nrd_clock_mono_ms() > until_ms) {
             if (!look->oracle->lied)
                 violation(look, "I1: acknowledged records never reach their partitions, or the children");
@@ -369,7 +378,7 @@ static void open_store(Look *look)
     NrdEngineOptions options = { .data_path = "/data", .cold_retention_ms = -1 };
     memset(look->topics, 0, sizeof look->topics);
     memset(look->n_found, 0, sizeof look->n_found);
-    int64_t start_ms = nrd_clock_mono_ms();
+    int64_t start_us = g_get_monotonic_time();
     int rc = nrd_engine_open(&options, &look->engine, &why);
     if (rc < 0) {
         look->engine = NULL;
@@ -382,9 +391,10 @@ static void open_store(Look *look)
     if (!look->why)
         pin_all(look);
     if (!look->why)
-        wait_for_rest(look);
-    if (nrd_clock_mono_ms() - start_ms > OPEN_MS)
-        violation(look, "I3: an open takes %" G_GINT64_FORMAT " ms", nrd_clock_mono_ms() - start_ms);
+        wait_for_rest(look, true);
+    int64_t ms = (g_get_monotonic_time() - start_us) / 1000;
+    if (ms > OPEN_MS)
+        violation(look, "I3: an open takes %" G_GINT64_FORMAT " ms", ms);
 }
 
 static void close_store(Look *look)
@@ -502,6 +512,8 @@ static void learn(const Look *look, Oracle *more)
 {
     for (int i = 0; i < more->n_topics; i++) {
         OracleTopic *t = &more->topics[i];
+        if (look->topics[i] && nrd_topic_is_delayed(look->topics[i]))
+            t->end_id = MIN(t->end_id, more->n_records); /* what comes now is not due */
         if (look->topics[i]) {
             t->state = ORACLE_THERE;
             g_strlcpy(t->id, nrd_topic_incarnation(look->topics[i]), sizeof t->id);
@@ -523,7 +535,7 @@ static void append_and_look(Look *look, OracleMoreFn appended, void *user_data)
     }
     look->oracle = more;
     if (!look->why)
-        wait_for_rest(look);
+        wait_for_rest(look, false);
     if (!look->why)
         look_at_all(look, false);
     if (!look->why && appended)

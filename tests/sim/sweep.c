@@ -63,7 +63,7 @@ static Options options = { .seed = 1 };
 
 static const char *const kind_names[JOB_N_KINDS] = { "fault", "crash", "lie", "memory" };
 /* How many of each a slice has, for each workload. */
-static const unsigned slice_sizes[JOB_N_KINDS] = { 42, 6, 5, 2 };
+static const unsigned slice_sizes[JOB_N_KINDS] = { 45, 9, 5, 2 };
 
 /* ---- violations ---- */
 

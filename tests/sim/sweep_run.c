@@ -53,7 +53,7 @@ static void note_lie(Run *run)
     for (int id = 0; id < run->oracle->n_records; id++)
         run->oracle->records[id].unsure |= run->oracle->records[id].offset == ORACLE_UNKNOWN;
     for (int i = 0; i < run->oracle->n_topics; i++)
-        run->oracle->topics[i].unsure |= file == SITE_MARKER || file == SITE_TOPIC || file == SITE_TOPICS;
+        run->oracle->topics[i].unsure |= file == SITE_MARKER || file == SITE_RECORD || file == SITE_TOPIC || file == SITE_TOPICS;
 }
 
 static void on_call(SimDisk *disk, const SimCallInfo *call, bool before, void *user_data)
