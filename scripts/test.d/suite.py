@@ -27,6 +27,7 @@ BUILDS = {
 }
 UNIT_LIMIT_S = 300
 MOUNT_LIMIT_S = 900
+SWEEP_LIMIT_S = 600
 
 
 class Tally:
@@ -210,6 +211,14 @@ def run_script(tally):
     unmount_below(folder)
 
 
+def sweeps(tally):
+    """The slice of the sweeps; and, in CI, that five mutations of the engine would be noticed by it."""
+    good, output = run([os.path.join(BUILD, "tests", "sim", "sweep"), "--slice"], SWEEP_LIMIT_S)
+    tally.one("sweeps: " + tail(output, 1), good, output)
+    if os.environ.get("CI"):
+        tally.one("mutants", *run(["scripts/mutants", "--few"], SWEEP_LIMIT_S))
+
+
 def package(tally):
     """The Debian package: built, installed, used, removed. In CI alone: on a machine of somebody's nothing is installed."""
     how = ["--install"] if os.getuid() == 0 else []
@@ -235,6 +244,8 @@ def main():
     envs = {name: sanitizer_env(tally) if name == "sanitizers" else {} for name in tested}
     for name in tested:
         unit_tests(tally, name, envs[name])
+    if "gcc" in built:
+        sweeps(tally)
     for tests in [MountTests(name, envs[name]) for name in tested]:
         tests.finish(tally)
     if "gcc" in built and not options.quick:

@@ -30,10 +30,10 @@ typedef struct OracleRecord {
     uint8_t key;          /* 0: none */
     uint8_t n_partitions; /* of the topic then */
     bool acked;
-    bool unsure;     /* acknowledged after a sync had lied: it may be lost */
+    bool unsure;      /* acknowledged after a sync had lied: it may be lost */
     bool quarantined; /* it lies in a folder of another topic: never served */
-    bool abandoned;  /* its producer is gone: nobody submits it again */
-    int8_t at;       /* partition and offset that its producer was told, or ORACLE_UNKNOWN */
+    bool abandoned;   /* its producer is gone: nobody submits it again */
+    int8_t at;        /* partition and offset that its producer was told, or ORACLE_UNKNOWN */
     int64_t offset;
     uint32_t size;
 } OracleRecord;
@@ -74,10 +74,10 @@ typedef struct OracleTopic {
     char name[64];
     char id[20]; /* "" until it is known */
     OracleTopicState state;
-    bool unsure;         /* made or changed after a sync had lied */
+    bool unsure;          /* made or changed after a sync had lied */
     uint8_t n_partitions; /* at least */
-    int8_t parent;       /* ORACLE_UNKNOWN: none */
-    bool attached;       /* durably: what the parent gets from now on has to come */
+    int8_t parent;        /* ORACLE_UNKNOWN: none */
+    bool attached;        /* durably: what the parent gets from now on has to come */
     int first_id, end_id; /* records of the parent that have to be copied: from first_id, below end_id */
     int maybe_first_id;   /* those from here on may be */
     OraclePartition partitions[ORACLE_MAX_PARTITIONS];
@@ -86,12 +86,12 @@ typedef struct OracleTopic {
 typedef struct Oracle {
     uint32_t seed;
     int n_records, n_topics;
-    bool lied;       /* a sync has lied */
+    bool lied;        /* a sync has lied */
     bool layout_lied; /* ... about what makes a folder a data directory: it may be refused */
-    bool rerouted;   /* commits may have failed: records of a topic may be in any of its partitions */
-    bool twice;      /* records of a topic may come twice after a crash (a partition's own producer was open) */
-    bool quarantine; /* folders were swapped by hand: names without their records are expected */
-    bool unordered;  /* names were lost by a power cut in no order */
+    bool rerouted;    /* commits may have failed: records of a topic may be in any of its partitions */
+    bool twice;       /* records of a topic may come twice after a crash (a partition's own producer was open) */
+    bool quarantine;  /* folders were swapped by hand: names without their records are expected */
+    bool unordered;   /* names were lost by a power cut in no order */
     int n_crashes;
     OracleRecord records[ORACLE_MAX_RECORDS];
     OracleTopic topics[ORACLE_MAX_TOPICS];
@@ -121,9 +121,9 @@ void oracle_acked(Oracle *oracle, int id);
  * it four times, and appends to it. */
 char *oracle_check(const Oracle *oracle);
 
-/* The same for one open. Unless appended is NULL each partition gets a record, and appended is called before the close with
- * what the store has promised by then. */
+/* The same for one open. Unless appended is NULL each partition gets a record. looked is called before that and appended after
+ * it, with what the store has promised by then; what was visible counts as promised. */
 typedef void (*OracleMoreFn)(void *user_data, const Oracle *more);
-char *oracle_check_once(const Oracle *oracle, OracleMoreFn appended, void *user_data);
+char *oracle_check_once(const Oracle *oracle, OracleMoreFn looked, OracleMoreFn appended, void *user_data);
 
 #endif

@@ -182,7 +182,8 @@ static void check_bounds(Look *look, const OracleTopic *t, unsigned number, cons
 {
     const OraclePartition *p = &t->partitions[number];
     if (seen->oldest > seen->hwm || seen->hwm > seen->next)
-        violation(look, "I6: %s/p%05u has oldest %" G_GUINT64_FORMAT ", hwm %" G_GUINT64_FORMAT ", next %" G_GUINT64_FORMAT,
+        violation(look,
+                  "I6: %s/p%05u has oldest %" G_GUINT64_FORMAT ", hwm %" G_GUINT64_FORMAT ", next %" G_GUINT64_FORMAT,
                   t->name, number, seen->oldest, seen->hwm, seen->next);
     if (seen->frontier > seen->hwm)
         violation(look, "I8: the frontier %" G_GUINT64_FORMAT " of %s/p%05u is above the hwm", seen->frontier, t->name,
@@ -190,12 +191,14 @@ static void check_bounds(Look *look, const OracleTopic *t, unsigned number, cons
     if (look->oracle->lied)
         return;
     if (seen->hwm < p->hwm || seen->next < p->next)
-        violation(look, "I7: %s/p%05u had hwm %" G_GUINT64_FORMAT " and offsets up to %" G_GUINT64_FORMAT
-                        ", and has %" G_GUINT64_FORMAT " and %" G_GUINT64_FORMAT,
+        violation(look,
+                  "I7: %s/p%05u had hwm %" G_GUINT64_FORMAT " and offsets up to %" G_GUINT64_FORMAT
+                  ", and has %" G_GUINT64_FORMAT " and %" G_GUINT64_FORMAT,
                   t->name, number, p->hwm, p->next, seen->hwm, seen->next);
     if (seen->oldest > p->gone_below)
-        violation(look, "I7: records of %s/p%05u are deleted up to %" G_GUINT64_FORMAT
-                        ", and might be up to %" G_GUINT64_FORMAT,
+        violation(look,
+                  "I7: records of %s/p%05u are deleted up to %" G_GUINT64_FORMAT
+                  ", and might be up to %" G_GUINT64_FORMAT,
                   t->name, number, seen->oldest, p->gone_below);
 }
 
@@ -357,7 +360,8 @@ static void wait_for_rest(Look *look, bool delayed)
         nrd_summary_clear(&summary);
         if (rests)
             return;
-        if (delayed && !shifted && nrd_clock_mono_ms() > until_ms - REST_MS + DELAYED_MS) { /* what is not due becomes so */
+        if (delayed && !shifted &&
+            nrd_clock_mono_ms() > until_ms - REST_MS + DELAYED_MS) { /* what is not due becomes so */
             nrd_clock_shift_wall_ms(DELAY_STEP_MS);
             nrd_clock_shift_mono_ms(DELAY_STEP_MS);
             until_ms += DELAY_STEP_MS;
@@ -434,11 +438,13 @@ static void compare(Look *look, Look *last, int nth)
             const Seen *a = &last->seen[i][number], *b = &look->seen[i][number];
             const OraclePartition *p = &look->oracle->topics[i].partitions[number];
             bool deleted = p->gone_below > 0 && b->oldest >= a->oldest && b->oldest <= p->gone_below;
-            if (a->there != b->there || (a->oldest != b->oldest && !deleted) || a->hwm != b->hwm || a->next != b->next ||
-                (a->frontier != b->frontier && !look->oracle->lied && !deleted) || a->digest != b->digest)
-                violation(look, "I3: %s/p%05u differs at open %d: oldest %" G_GUINT64_FORMAT "/%" G_GUINT64_FORMAT
-                                ", hwm %" G_GUINT64_FORMAT "/%" G_GUINT64_FORMAT ", next %" G_GUINT64_FORMAT
-                                "/%" G_GUINT64_FORMAT ", frontier %" G_GUINT64_FORMAT "/%" G_GUINT64_FORMAT,
+            if (a->there != b->there || (a->oldest != b->oldest && !deleted) || a->hwm != b->hwm ||
+                a->next != b->next || (a->frontier != b->frontier && !look->oracle->lied && !deleted) ||
+                a->digest != b->digest)
+                violation(look,
+                          "I3: %s/p%05u differs at open %d: oldest %" G_GUINT64_FORMAT "/%" G_GUINT64_FORMAT
+                          ", hwm %" G_GUINT64_FORMAT "/%" G_GUINT64_FORMAT ", next %" G_GUINT64_FORMAT
+                          "/%" G_GUINT64_FORMAT ", frontier %" G_GUINT64_FORMAT "/%" G_GUINT64_FORMAT,
                           look->oracle->topics[i].name, number, nth, a->oldest, b->oldest, a->hwm, b->hwm, a->next,
                           b->next, a->frontier, b->frontier);
         }
@@ -502,12 +508,13 @@ static void append_one(Look *look, Oracle *more, int topic, unsigned number)
         return;
     }
     if (sscanf(line, "p%*u %" G_GUINT64_FORMAT, &first) != 1 || first < seen->next)
-        violation(look, "I6: offset %" G_GUINT64_FORMAT " of %s/p%05u is given out again (next was %" G_GUINT64_FORMAT ")",
+        violation(look,
+                  "I6: offset %" G_GUINT64_FORMAT " of %s/p%05u is given out again (next was %" G_GUINT64_FORMAT ")",
                   first, look->oracle->topics[topic].name, number, seen->next);
 }
 
 /* What was hidden becomes visible by it, and has to be something that was submitted. */
-/* What the look has found out is known from now on. */
+/* What the look has found out is known from now on, and what was visible stays so. */
 static void learn(const Look *look, Oracle *more)
 {
     for (int i = 0; i < more->n_topics; i++) {
@@ -520,15 +527,21 @@ static void learn(const Look *look, Oracle *more)
         } else if (t->state != ORACLE_THERE) {
             t->state = ORACLE_GONE;
         }
+        for (unsigned number = 0; number < ORACLE_MAX_PARTITIONS; number++)
+            t->partitions[number].hwm = MAX(t->partitions[number].hwm, look->seen[i][number].hwm);
     }
+    for (int id = 0; id < more->n_records; id++)
+        more->records[id].acked |= look->n_found[more->records[id].topic][id] > 0;
 }
 
-static void append_and_look(Look *look, OracleMoreFn appended, void *user_data)
+static void append_and_look(Look *look, OracleMoreFn looked, OracleMoreFn appended, void *user_data)
 {
     const Oracle *before = look->oracle;
     Oracle *more = oracle_copy(before);
     if (!more->lied)
         learn(look, more);
+    if (looked)
+        looked(user_data, more);
     for (int i = 0; i < before->n_topics; i++) {
         for (unsigned number = 0; look->topics[i] && number < ORACLE_MAX_PARTITIONS && !look->why; number++)
             append_one(look, more, i, number);
@@ -544,7 +557,7 @@ static void append_and_look(Look *look, OracleMoreFn appended, void *user_data)
     oracle_free(more);
 }
 
-char *oracle_check_once(const Oracle *oracle, OracleMoreFn appended, void *user_data)
+char *oracle_check_once(const Oracle *oracle, OracleMoreFn looked, OracleMoreFn appended, void *user_data)
 {
     Look *look = g_new0(Look, 1);
     look->oracle = oracle;
@@ -552,7 +565,7 @@ char *oracle_check_once(const Oracle *oracle, OracleMoreFn appended, void *user_
     if (!look->why && !look->refused)
         look_at_all(look, true);
     if (!look->why && !look->refused && appended)
-        append_and_look(look, appended, user_data);
+        append_and_look(look, looked, appended, user_data);
     close_store(look);
     char *why = look->why;
     g_free(look);
@@ -571,7 +584,7 @@ char *oracle_check(const Oracle *oracle)
         if (!look->why && !look->refused)
             compare(look, last, nth);
         if (!look->why && !look->refused && nth == 3)
-            append_and_look(look, NULL, NULL);
+            append_and_look(look, NULL, NULL, NULL);
         close_store(look);
     }
     char *why = look->why;

@@ -276,7 +276,8 @@ static void print_summary(double seconds)
             for (int k = 0; k < 4; k++)
                 sums[kind][k] += row[k];
             if (row[0] + row[3] > 0)
-                printf("%-12s %8s %8u %8u %8u %8u\n", workloads[i].name, kind_names[kind], row[0], row[1], row[2], row[3]);
+                printf("%-12s %8s %8u %8u %8u %8u\n", workloads[i].name, kind_names[kind], row[0], row[1], row[2],
+                       row[3]);
         }
     }
     for (int kind = 0; kind < JOB_N_KINDS; kind++) {

@@ -14,8 +14,9 @@ typedef struct Job {
     JobKind kind;
     const Workload *workload;
     Site site;
-    unsigned nth; /* at the site, from 1; JOB_MEMORY: of all allocations */
+    unsigned nth;   /* at the site, from 1; JOB_MEMORY: of all allocations */
     SimFault fault; /* JOB_FAULT, JOB_LIE: the rest of it */
+    SimFault also;  /* JOB_FAULT: what fails besides in such files, from then on; error 0: nothing */
     WorkloadMode mode;
     char name[120];
 } Job;

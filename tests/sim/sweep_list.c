@@ -10,11 +10,30 @@ typedef struct Error {
     SimFault fault;
     bool once_only; /* for ever it would be no fault of the disk, or the engine tries for ever as it shall */
     int file;       /* that kind only; -1: all */
+    SimFault also;  /* what fails besides from then on */
 } Error;
 
-#define FAIL(call, errno_) { call, #errno_, { .kind = SIM_FAIL, .error = -errno_ }, false, -1 }
-#define FAIL_ONCE(call, errno_) { call, #errno_, { .kind = SIM_FAIL, .error = -errno_ }, true, -1 }
-#define SHORT(call, name, by) { call, name, { .kind = SIM_SHORT, .short_by = by }, true, -1 }
+#define FAIL(call, errno_)                                                                                             \
+    {                                                                                                                  \
+        call, #errno_, { .kind = SIM_FAIL, .error = -errno_ }, false, -1,                                              \
+        {                                                                                                              \
+            0                                                                                                          \
+        }                                                                                                              \
+    }
+#define FAIL_ONCE(call, errno_)                                                                                        \
+    {                                                                                                                  \
+        call, #errno_, { .kind = SIM_FAIL, .error = -errno_ }, true, -1,                                               \
+        {                                                                                                              \
+            0                                                                                                          \
+        }                                                                                                              \
+    }
+#define SHORT(call, name, by)                                                                                          \
+    {                                                                                                                  \
+        call, name, { .kind = SIM_SHORT, .short_by = by }, true, -1,                                                   \
+        {                                                                                                              \
+            0                                                                                                          \
+        }                                                                                                              \
+    }
 
 static const Error errors[] = {
     FAIL(SIM_OPEN_ROOT, EMFILE),
@@ -35,18 +54,53 @@ static const Error errors[] = {
     SHORT(SIM_PWRITEV, "short1", 1),
     SHORT(SIM_PWRITEV, "half", SIM_SHORT_HALF),
     SHORT(SIM_PWRITEV, "one", SIM_SHORT_ALL_BUT_ONE),
-    { SIM_PWRITEV, "half+ENOSPC", { .kind = SIM_FAIL, .error = -ENOSPC, .short_by = SIM_SHORT_HALF }, false, -1 },
-    { SIM_PWRITEV, "short1+EIO", { .kind = SIM_FAIL, .error = -EIO, .short_by = 1 }, false, -1 },
-    { SIM_FDATASYNC, "EIO", { .kind = SIM_FAIL, .error = -EIO, .reached = SIM_REACHED_NONE }, false, -1 },
-    { SIM_FDATASYNC, "EIO+some", { .kind = SIM_FAIL, .error = -EIO, .reached = SIM_REACHED_SOME }, false, -1 },
-    { SIM_FDATASYNC, "ENOSPC", { .kind = SIM_FAIL, .error = -ENOSPC, .reached = SIM_REACHED_SOME }, false, -1 },
-    { SIM_FDATASYNC, "EDQUOT+all", { .kind = SIM_FAIL, .error = -EDQUOT, .reached = SIM_REACHED_ALL }, false, -1 },
-    { SIM_FDATASYNC, "EINTR", { .kind = SIM_FAIL, .error = -EINTR, .keeps_dirty = true }, false, -1 },
-    { SIM_FSYNC, "EIO", { .kind = SIM_FAIL, .error = -EIO, .reached = SIM_REACHED_NONE }, false, -1 },
-    { SIM_FSYNC, "EIO+some", { .kind = SIM_FAIL, .error = -EIO, .reached = SIM_REACHED_SOME }, false, -1 },
-    { SIM_FSYNC, "EINTR", { .kind = SIM_FAIL, .error = -EINTR, .keeps_dirty = true }, false, -1 },
-    { SIM_FSYNC_DIR, "EIO", { .kind = SIM_FAIL, .error = -EIO, .reached = SIM_REACHED_NONE }, false, -1 },
-    { SIM_FSYNC_DIR, "EIO+all", { .kind = SIM_FAIL, .error = -EIO, .reached = SIM_REACHED_ALL }, false, -1 },
+    { SIM_PWRITEV,
+      "half+ENOSPC",
+      { .kind = SIM_FAIL, .error = -ENOSPC, .short_by = SIM_SHORT_HALF },
+      false,
+      -1,
+      { 0 } },
+    { SIM_PWRITEV, "short1+EIO", { .kind = SIM_FAIL, .error = -EIO, .short_by = 1 }, false, -1, { 0 } },
+    { SIM_FDATASYNC, "EIO", { .kind = SIM_FAIL, .error = -EIO, .reached = SIM_REACHED_NONE }, false, -1, { 0 } },
+    { SIM_FDATASYNC, "EIO+some", { .kind = SIM_FAIL, .error = -EIO, .reached = SIM_REACHED_SOME }, false, -1, { 0 } },
+    { SIM_FDATASYNC, "ENOSPC", { .kind = SIM_FAIL, .error = -ENOSPC, .reached = SIM_REACHED_SOME }, false, -1, { 0 } },
+    { SIM_FDATASYNC,
+      "EDQUOT+all",
+      { .kind = SIM_FAIL, .error = -EDQUOT, .reached = SIM_REACHED_ALL },
+      false,
+      -1,
+      { 0 } },
+    { SIM_FDATASYNC, "EINTR", { .kind = SIM_FAIL, .error = -EINTR, .keeps_dirty = true }, false, -1, { 0 } },
+    { SIM_FSYNC, "EIO", { .kind = SIM_FAIL, .error = -EIO, .reached = SIM_REACHED_NONE }, false, -1, { 0 } },
+    { SIM_FSYNC, "EIO+some", { .kind = SIM_FAIL, .error = -EIO, .reached = SIM_REACHED_SOME }, false, -1, { 0 } },
+    { SIM_FSYNC, "EINTR", { .kind = SIM_FAIL, .error = -EINTR, .keeps_dirty = true }, false, -1, { 0 } },
+    { SIM_FSYNC_DIR, "EIO", { .kind = SIM_FAIL, .error = -EIO, .reached = SIM_REACHED_NONE }, false, -1, { 0 } },
+    { SIM_FSYNC_DIR, "EIO+all", { .kind = SIM_FAIL, .error = -EIO, .reached = SIM_REACHED_ALL }, false, -1, { 0 } },
+    /* what a failed write has left cannot be cut */
+    { SIM_PWRITEV,
+      "half+ENOSPC+ftruncate",
+      { .kind = SIM_FAIL, .error = -ENOSPC, .short_by = SIM_SHORT_HALF },
+      true,
+      SITE_LOG,
+      { .kind = SIM_FAIL, .call = SIM_FTRUNCATE, .error = -EIO, .stays = true } },
+    { SIM_PWRITEV,
+      "ENOSPC+fdatasync",
+      { .kind = SIM_FAIL, .error = -ENOSPC },
+      true,
+      SITE_LOG,
+      { .kind = SIM_FAIL, .call = SIM_FDATASYNC, .error = -EIO, .stays = true } },
+    { SIM_PWRITEV,
+      "half+ENOSPC+ftruncate",
+      { .kind = SIM_FAIL, .error = -ENOSPC, .short_by = SIM_SHORT_HALF },
+      true,
+      SITE_WAL,
+      { .kind = SIM_FAIL, .call = SIM_FTRUNCATE, .error = -EIO, .stays = true } },
+    { SIM_FDATASYNC,
+      "EIO+ftruncate",
+      { .kind = SIM_FAIL, .error = -EIO },
+      true,
+      SITE_LOG,
+      { .kind = SIM_FAIL, .call = SIM_FTRUNCATE, .error = -EIO, .stays = true } },
     FAIL(SIM_FTRUNCATE, EIO),
     FAIL(SIM_FTRUNCATE, EROFS),
     FAIL(SIM_PUNCH, EOPNOTSUPP),
@@ -98,6 +152,7 @@ static void add_error(GArray *jobs, Job job, const Error *error)
     for (size_t i = 0; i < (error->once_only ? 1 : G_N_ELEMENTS(ways)); i++) {
         g_autofree char *how = g_strconcat(error->name, ":", ways[i].name, NULL);
         job.fault = error->fault;
+        job.also = error->also;
         job.fault.stays = ways[i].stays;
         job.mode = ways[i].mode;
         add(jobs, job, how);

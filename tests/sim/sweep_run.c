@@ -5,13 +5,15 @@
 #include "engine/base/clock.h"
 
 #include <dirent.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-#define N_RANDOM 4        /* random power cuts of one moment, for each way in which names are lost */
-#define N_RECOVERIES 2    /* crashes while one of them is recovered from */
-#define MAX_RECOVERY 64   /* moments of a recovery */
-#define THREADS_WAIT_MS 3000
+#define N_RANDOM 4      /* random power cuts of one moment, for each way in which names are lost */
+#define N_SOON 8        /* moments after a sync that failed */
+#define N_RECOVERIES 2  /* crashes while one of them is recovered from */
+#define MAX_RECOVERY 64 /* moments of a recovery */
+#define THREADS_WAIT_MS 20000
 
 /* A moment of the recorded run. */
 typedef struct Moment {
@@ -28,9 +30,13 @@ typedef struct Run {
     Oracle *oracle;
     bool begun, healed, fired;
     int fault_id;
-    Scouted *scouted;   /* counts calls, or NULL */
+    Scouted *scouted; /* counts calls, or NULL */
     unsigned n[SIM_N_CALLS][SITE_N_FILES];
-    GArray *moments;    /* of Moment: records them, or NULL */
+    atomic_uint n_syncs_failed; /* of segments */
+    bool hit;                   /* the first fault has happened; under the disk's lock */
+    GArray *moments;            /* of Moment: records them, or NULL */
+    SimImage *failed_image;     /* when a sync had failed, and nothing had been done about it */
+    Oracle *failed_oracle;
     SimImage *end_image; /* before the last close */
     Oracle *end_oracle;
 } Run;
@@ -53,22 +59,31 @@ static void note_lie(Run *run)
     for (int id = 0; id < run->oracle->n_records; id++)
         run->oracle->records[id].unsure |= run->oracle->records[id].offset == ORACLE_UNKNOWN;
     for (int i = 0; i < run->oracle->n_topics; i++)
-        run->oracle->topics[i].unsure |= file == SITE_MARKER || file == SITE_RECORD || file == SITE_TOPIC || file == SITE_TOPICS;
+        run->oracle->topics[i].unsure |=
+            file == SITE_MARKER || file == SITE_RECORD || file == SITE_TOPIC || file == SITE_TOPICS;
 }
 
 static void on_call(SimDisk *disk, const SimCallInfo *call, bool before, void *user_data)
 {
     Run *run = user_data;
     if (!before) {
+        run->hit |= call->fault >= 0;
         if (call->fault >= 0 && run->job && run->job->kind == JOB_LIE)
             note_lie(run);
+        if (call->result < 0 && call->call == SIM_FDATASYNC && site_file(call->path) == SITE_LOG)
+            atomic_fetch_add(&run->n_syncs_failed, 1);
+        if (call->result < 0 && call->fault >= 0 && site_syncs(call->call) && !run->failed_image) {
+            run->failed_image = sim_disk_snapshot(disk);
+            run->failed_oracle = oracle_copy(run->oracle);
+        }
         return;
     }
     if (!run->begun)
         return;
     SiteFile file = site_file(call->path);
     unsigned nth = ++run->n[call->call][file];
-    if (!run->moments || !site_changes(call->call))
+    bool soon = run->job && site_syncs(run->job->site.call) && run->hit && run->moments->len < N_SOON;
+    if (!run->moments || !site_changes(call->call) || (run->job && !soon))
         return;
     Moment moment = { { call->call, file }, nth, sim_disk_snapshot(disk), oracle_copy(run->oracle) };
     g_array_append_val(run->moments, moment);
@@ -78,6 +93,11 @@ static bool at_site(const SimCallInfo *call, void *user_data)
 {
     const Run *run = user_data;
     return site_file(call->path) == run->job->site.file;
+}
+
+static bool at_site_after_hit(const SimCallInfo *call, void *user_data)
+{
+    return ((const Run *)user_data)->hit && at_site(call, user_data);
 }
 
 /* ---- hooks ---- */
@@ -100,6 +120,11 @@ static void on_begin(void *user_data)
     fault.when = at_site;
     fault.user_data = run;
     run->fault_id = sim_disk_plan(run->disk, &fault);
+    fault = run->job->also;
+    fault.when = at_site_after_hit;
+    fault.user_data = run;
+    if (fault.error < 0)
+        (void)sim_disk_plan(run->disk, &fault);
 }
 
 static bool has_fired(Run *run)
@@ -130,12 +155,17 @@ static void on_heal(void *user_data)
 static bool on_well(void *user_data)
 {
     Run *run = user_data;
-    return run->healed || !run->job || !run->job->fault.stays || !has_fired(run);
+    return run->healed || !run->job || !(run->job->fault.stays || run->job->also.stays) || !has_fired(run);
 }
 
 static bool on_failed(void *user_data)
 {
     return has_fired(user_data);
+}
+
+static unsigned on_n_syncs_failed(void *user_data)
+{
+    return atomic_load(&((Run *)user_data)->n_syncs_failed);
 }
 
 static void on_end(void *user_data)
@@ -161,6 +191,8 @@ static void stop(Run *run)
     oracle_free(run->oracle);
     oracle_free(run->end_oracle);
     sim_image_unref(run->end_image);
+    oracle_free(run->failed_oracle);
+    sim_image_unref(run->failed_image);
 }
 
 /* ---- leaks ---- */
@@ -184,8 +216,8 @@ static char *check_leaks(Run *run)
         return g_strdup_printf("I10: %u descriptors are open after the close", n_open);
     if (n_mapped > 0)
         return g_strdup_printf("I10: %u mappings are left after the close", n_mapped);
-    g_thread_pool_stop_unused_threads();
     for (int ms = 0; ms < THREADS_WAIT_MS; ms++) {
+        g_thread_pool_stop_unused_threads();
         n_threads = count_threads();
         if (n_threads <= 3) /* ours, and two dots */
             return NULL;
@@ -235,38 +267,59 @@ static char *check_cut(const SimImage *image, const Oracle *oracle, const SimCra
 
 /* ---- life after a kill ---- */
 
-typedef struct After {
-    SimDisk *disk;
+typedef struct Promised {
     SimImage *image;
     Oracle *oracle;
+} Promised;
+
+typedef struct After {
+    SimDisk *disk;
+    Promised looked, appended;
 } After;
+
+static void on_looked(void *user_data, const Oracle *more)
+{
+    After *after = user_data;
+    after->looked = (Promised){ sim_disk_snapshot(after->disk), oracle_copy(more) };
+}
 
 static void on_appended(void *user_data, const Oracle *more)
 {
     After *after = user_data;
-    after->image = sim_disk_snapshot(after->disk);
-    after->oracle = oracle_copy(more);
+    after->appended = (Promised){ sim_disk_snapshot(after->disk), oracle_copy(more) };
 }
 
-/* The process is killed, another one goes on with what it finds in the page cache and acknowledges more, and then the power
- * goes: whatever the first one did not get to sync has to be durable by then, if it was built upon. */
-static char *check_kill_then_cut(const Moment *moment, unsigned *n_states)
+static char *check_promised(Promised *promised, const char *what, unsigned *n_states)
 {
     SimCrash none = { .keep = SIM_KEEP_NONE };
-    Oracle *oracle = oracle_copy(moment->oracle);
-    After after = { sim_disk_new(NULL, moment->image), NULL, NULL };
+    if (!promised->image)
+        return NULL;
+    char *why = check_cut(promised->image, promised->oracle, &none, what, NULL, n_states);
+    if (why)
+        return why;
+    sim_image_unref(promised->image);
+    oracle_free(promised->oracle);
+    return NULL;
+}
+
+/* The process is killed, another one goes on with what it finds in the page cache and serves it, acknowledges more, and then
+ * the power goes: whatever the first one did not get to sync has to be durable by then, if it was built upon. */
+static char *check_kill_then_cut(const SimImage *image, const Oracle *before, unsigned *n_states)
+{
+    Oracle *oracle = oracle_copy(before);
+    After after = { .disk = sim_disk_new(NULL, image) };
     oracle->n_crashes++;
     sim_disk_install(after.disk);
-    char *why = oracle_check_once(oracle, on_appended, &after);
+    char *why = oracle_check_once(oracle, on_looked, on_appended, &after);
     if (why)
         return why;
     sim_disk_install(NULL);
-    why = check_cut(after.image, after.oracle, &none, "of a process that went on after a kill -9", NULL, n_states);
+    why = check_promised(&after.looked, "of a process that has served what a killed one left", n_states);
+    if (!why)
+        why = check_promised(&after.appended, "of a process that went on after a kill -9", n_states);
     if (why)
         return why;
     sim_disk_free(after.disk);
-    sim_image_unref(after.image);
-    oracle_free(after.oracle);
     oracle_free(oracle);
     return NULL;
 }
@@ -308,16 +361,16 @@ static char *check_recovery(const Moment *moment, uint32_t seed, unsigned *n_sta
     run.disk = sim_disk_new(NULL, left);
     sim_disk_watch(run.disk, on_call, &run);
     sim_disk_install(run.disk);
-    char *why = oracle_check_once(run.oracle, NULL, NULL);
+    char *why = oracle_check_once(run.oracle, NULL, NULL, NULL);
     if (why)
         return why;
     sim_disk_install(NULL);
     for (unsigned i = 0; !why && i < N_RECOVERIES && run.moments->len > 0; i++) {
         const Moment *again = &g_array_index(run.moments, Moment, (seed + i * 7919u) % run.moments->len);
         SimCrash crash = { SIM_KEEP_RANDOM, SIM_NAMES_ANY_SUBSET, seed + i };
-        g_autofree char *what = g_strdup_printf("random, after one in recovery at %s %s:%u",
-                                                sim_call_name(again->site.call), site_file_name(again->site.file),
-                                                again->nth);
+        g_autofree char *what =
+            g_strdup_printf("random, after one in recovery at %s %s:%u", sim_call_name(again->site.call),
+                            site_file_name(again->site.file), again->nth);
         why = check_cut(again->image, again->oracle, &crash, what, NULL, n_states);
     }
     if (why)
@@ -333,7 +386,7 @@ static char *check_recovery(const Moment *moment, uint32_t seed, unsigned *n_sta
 
 static WorkloadHooks hooks_of(Run *run)
 {
-    return (WorkloadHooks){ on_begin, on_heal, on_well, on_failed, on_end, run };
+    return (WorkloadHooks){ on_begin, on_heal, on_well, on_failed, on_n_syncs_failed, on_end, run };
 }
 
 /* The recording of one workload, kept for the crashes of that workload that follow. */
@@ -370,7 +423,7 @@ static JobResult run_crash(const Job *job, uint32_t seed)
         result.fired = true;
         result.why = check_moment(moment, seed + i, &result.n_states);
         if (!result.why)
-            result.why = check_kill_then_cut(moment, &result.n_states);
+            result.why = check_kill_then_cut(moment->image, moment->oracle, &result.n_states);
         if (!result.why)
             result.why = check_recovery(moment, seed + i, &result.n_states);
     }
@@ -387,10 +440,28 @@ static char *check_end(Run *run, uint32_t seed, unsigned *n_states)
     return why;
 }
 
+/* The process is killed, or the power goes, soon after a sync has failed: what was acknowledged meanwhile. */
+static char *check_soon(Run *run, unsigned *n_states)
+{
+    SimCrash none = { .keep = SIM_KEEP_NONE };
+    char *why = NULL;
+    for (guint i = 0; !why && i < run->moments->len; i++) {
+        const Moment *moment = &g_array_index(run->moments, Moment, i);
+        moment->oracle->rerouted = true;
+        (*n_states)++;
+        why = check_image(moment->image, moment->oracle, false);
+        if (!why)
+            why = check_cut(moment->image, moment->oracle, &none, "soon after a failed sync", NULL, n_states);
+    }
+    return why;
+}
+
 static JobResult run_fault(const Job *job, uint32_t seed)
 {
     JobResult result = { 0 };
     Run run = { .job = job };
+    run.moments = g_array_new(FALSE, FALSE, sizeof(Moment));
+    g_array_set_clear_func(run.moments, clear_moment);
     start(&run, seed);
     WorkloadHooks hooks = hooks_of(&run);
     result.why = workload_run(job->workload, run.oracle, job->mode, &hooks);
@@ -415,8 +486,16 @@ static JobResult run_fault(const Job *job, uint32_t seed)
         result.why = check_cut(closed, run.oracle, &none, "after the close", NULL, &result.n_states);
     }
     sim_image_unref(closed);
-    if (!result.why)
+    if (!result.why && job->kind == JOB_FAULT)
+        result.why = check_soon(&run, &result.n_states);
+    if (!result.why && run.failed_image) {
+        run.failed_oracle->rerouted = run.failed_oracle->twice = true;
+        result.why = check_kill_then_cut(run.failed_image, run.failed_oracle, &result.n_states);
+    }
+    if (!result.why) {
+        g_array_unref(run.moments);
         stop(&run);
+    }
     return result;
 }
 

@@ -17,11 +17,12 @@ typedef enum WorkloadMode {
 } WorkloadMode;
 
 typedef struct WorkloadHooks {
-    void (*begin)(void *user_data); /* everything before is preparation: no faults there */
-    void (*heal)(void *user_data);  /* the disk is well from now on */
-    bool (*well)(void *user_data);  /* whether it is */
-    bool (*failed)(void *user_data); /* whether it has been otherwise */
-    void (*end)(void *user_data);   /* the script is at its end, and the engine about to be closed */
+    void (*begin)(void *user_data);              /* everything before is preparation: no faults there */
+    void (*heal)(void *user_data);               /* the disk is well from now on */
+    bool (*well)(void *user_data);               /* whether it is */
+    bool (*failed)(void *user_data);             /* whether it has been otherwise */
+    unsigned (*n_syncs_failed)(void *user_data); /* of segments, up to now */
+    void (*end)(void *user_data);                /* the script is at its end, and the engine about to be closed */
     void *user_data;
 } WorkloadHooks;
 

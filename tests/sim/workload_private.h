@@ -41,7 +41,7 @@ typedef struct World {
     PartitionWorld partitions[ORACLE_MAX_TOPICS][ORACLE_MAX_PARTITIONS];
     Handle topic_handles[ORACLE_MAX_TOPICS][WORLD_HANDLES];
     unsigned n_steps_failed;
-    uint64_t n_poisons; /* that the engine has counted, as seen */
+    uint64_t n_poisons;            /* that the engine has counted, as seen */
     bool mixed[ORACLE_MAX_TOPICS]; /* others than its own producers commit to its partitions */
     char *why;
     jmp_buf end;
@@ -67,6 +67,8 @@ void world_detach(World *world, int parent, int child);
 
 /* n records of about size bytes, in one commit; a key for every other one if keyed. */
 void world_produce(World *world, int topic, unsigned partition, unsigned handle, unsigned n, size_t size, bool keyed);
+/* One sync, and its result; the journal is told nothing. */
+int world_sync(NrdProducer *producer);
 void world_add(World *world, int topic, unsigned partition, unsigned handle, unsigned n, size_t size, bool keyed);
 void world_close_handles(World *world, int topic);
 void world_produce_to_topic(World *world, int topic, unsigned handle, unsigned n, size_t size, bool keyed);

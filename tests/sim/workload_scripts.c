@@ -73,6 +73,8 @@ static void run_ack(World *w)
     world_sync_frontier(w, t, 0);
     world_take(w, t, 0, 5);
     world_ack_durably(w, t, 0, 2);
+    world_ack(w, t, 0, 1);
+    world_sync_frontier(w, t, 0);
 }
 
 static void run_seek(World *w)
@@ -161,8 +163,6 @@ static void run_quarantine(World *w)
     world_begin(w);
     world_open(w);
     world_produce(w, t, 0, 0, 2, SMALL, true);
-    world_produce(w, u, 0, 0, 1, SMALL, true);
-    world_restart(w);
     world_produce(w, u, 0, 0, 1, SMALL, true);
 }
 

@@ -153,7 +153,10 @@ typedef struct Waiting {
     int error; /* 1: not yet */
 } Waiting;
 
-#define WAITING { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 1 }
+#define WAITING                                                                                                        \
+    {                                                                                                                  \
+        PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 1                                                         \
+    }
 
 static void on_done(void *user_data, int error)
 {
@@ -171,6 +174,13 @@ static int wait_for(Waiting *waiting)
         pthread_cond_wait(&waiting->change, &waiting->lock);
     pthread_mutex_unlock(&waiting->lock);
     return waiting->error;
+}
+
+int world_sync(NrdProducer *producer)
+{
+    Waiting waiting = WAITING;
+    nrd_producer_sync(producer, NRD_SYNC_OWN, on_done, &waiting);
+    return wait_for(&waiting);
 }
 
 /* ---- producing to a partition ---- */
@@ -206,7 +216,8 @@ static uint8_t key_for(World *world, unsigned i, bool keyed)
 }
 
 /* Sizes differ, so that frames do not all end at the same places. */
-static int submit(World *world, int topic, int partition, size_t size, uint8_t key, uint8_t **ret_payload, size_t *ret_size)
+static int submit(World *world, int topic, int partition, size_t size, uint8_t key, uint8_t **ret_payload,
+                  size_t *ret_size)
 {
     *ret_size = size + (size_t)world->oracle->n_records % 7;
     int id = oracle_submit(world->oracle, topic, partition, key, *ret_size);
@@ -232,7 +243,8 @@ void world_add(World *world, int topic, unsigned partition, unsigned handle, uns
 static void told(World *world, int topic, Pending *pending, unsigned partition, uint64_t first, uint64_t n)
 {
     if (n > (uint64_t)pending->n)
-        world_fail(world, "I4: %" G_GUINT64_FORMAT " records were told as committed of %d that were submitted", n, pending->n);
+        world_fail(world, "I4: %" G_GUINT64_FORMAT " records were told as committed of %d that were submitted", n,
+                   pending->n);
     for (uint64_t i = 0; i < n; i++) {
         char *why = oracle_told(world->oracle, pending->ids[i], partition, first + i);
         if (why)
@@ -258,7 +270,8 @@ static void collect(World *world, int topic, unsigned partition, Handle *handle,
             number != partition || last < first)
             world_fail(world, "I4: a range that makes no sense: %s", *line);
         if (next && first != *next && !world->mixed[topic] && !world->oracle->lied)
-            world_fail(world, "I4: a batch was to land at offset %" G_GUINT64_FORMAT " and landed at %" G_GUINT64_FORMAT,
+            world_fail(world,
+                       "I4: a batch was to land at offset %" G_GUINT64_FORMAT " and landed at %" G_GUINT64_FORMAT,
                        *next, first);
         if (next)
             *next = last + 1;
@@ -266,17 +279,49 @@ static void collect(World *world, int topic, unsigned partition, Handle *handle,
     }
 }
 
+static bool is_poisoned(NrdPartition *partition)
+{
+    NrdPartitionInfo info;
+    nrd_partition_info(partition, &info);
+    bool poisoned = info.poisoned;
+    nrd_partition_info_clear(&info);
+    return poisoned;
+}
+
+static unsigned n_syncs_failed(World *world)
+{
+    return world->hooks->n_syncs_failed ? world->hooks->n_syncs_failed(world->hooks->user_data) : 0;
+}
+
+/* Whether a commit to another partition, by a thread of the engine's own, may be under way. */
+static bool others_commit(const World *world)
+{
+    for (int i = 0; i < world->oracle->n_topics; i++) {
+        if (world->mixed[i])
+            return true;
+    }
+    return false;
+}
+
 static int sync_once(World *world, int topic, unsigned partition, Handle *handle)
 {
-    Waiting waiting = WAITING;
     uint64_t before = world_hwm(world, topic, partition);
+    unsigned n_failed = n_syncs_failed(world);
     int64_t start_ms = nrd_clock_mono_ms();
-    nrd_producer_sync(handle->producer, NRD_SYNC_OWN, on_done, &waiting);
-    int rc = wait_for(&waiting);
+    int rc = world_sync(handle->producer);
     uint64_t after = world_hwm(world, topic, partition);
-    if (rc < 0 && after != before && !world->mixed[topic] && nrd_clock_mono_ms() - start_ms < SOON_MS)
-        world_fail(world, "I6: a commit has failed (%s), and the hwm went from %" G_GUINT64_FORMAT " to %" G_GUINT64_FORMAT,
+    if (world->mixed[topic] || nrd_clock_mono_ms() - start_ms >= SOON_MS)
+        return rc;
+    if (rc < 0 && after != before)
+        world_fail(world,
+                   "I6: a commit has failed (%s), and the hwm went from %" G_GUINT64_FORMAT " to %" G_GUINT64_FORMAT,
                    g_strerror(-rc), before, after);
+    if (others_commit(world))
+        return rc;
+    if (n_syncs_failed(world) > n_failed && rc == 0)
+        world_fail(world, "I5: the sync of a segment has failed, and its commit was acknowledged");
+    if (n_syncs_failed(world) > n_failed && !is_poisoned(partition_of(world, topic, partition)))
+        world_fail(world, "I5: the sync of a segment has failed, and the partition goes on");
     return rc;
 }
 
@@ -286,18 +331,18 @@ void world_produce(World *world, int topic, unsigned partition, unsigned handle,
     int tries = 0, rc;
     world_add(world, topic, partition, handle, n, size, keyed);
     uint64_t next = world_hwm(world, topic, partition);
-    bool hidden = tries > 0;
     while ((rc = sync_once(world, topic, partition, &p->handles[handle])) < 0) {
         if (!world_again(world, &tries, rc, "producing"))
             return;
     }
-    (void)hidden;
     for (unsigned i = 0; i < WORLD_HANDLES; i++) {
         if (p->handles[i].producer)
-            collect(world, topic, partition, &p->handles[i], WORLD_HANDLES == 1 || !p->handles[1].producer ? &next : NULL);
+            collect(world, topic, partition, &p->handles[i],
+                    WORLD_HANDLES == 1 || !p->handles[1].producer ? &next : NULL);
     }
     if (p->handles[handle].pending.n > 0)
-        world_fail(world, "I4: a sync has succeeded, and %d records of it were told no offset", p->handles[handle].pending.n);
+        world_fail(world, "I4: a sync has succeeded, and %d records of it were told no offset",
+                   p->handles[handle].pending.n);
     oracle_lock();
     OraclePartition *seen = &world->oracle->topics[topic].partitions[partition];
     if (!world->oracle->lied)
@@ -330,7 +375,8 @@ static void told_by_dispatcher(World *world, int topic, Pending *pending, unsign
         return;
     }
     nrd_record_clear(&record);
-    world_fail(world, "I2: offset %" G_GUINT64_FORMAT " of partition %u was told to a producer and is none of its records",
+    world_fail(world,
+               "I2: offset %" G_GUINT64_FORMAT " of partition %u was told to a producer and is none of its records",
                offset, partition);
 }
 

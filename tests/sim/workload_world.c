@@ -70,6 +70,11 @@ static void check_poison(World *world, int topic, unsigned number)
         if (rc != -EIO)
             world_fail(world, "I5: a poisoned partition answers a writer with %d", rc);
     }
+    if (handle->producer && handle->pending.n > 0) {
+        int rc = world_sync(handle->producer);
+        if (rc != -EIO)
+            world_fail(world, "I5: a poisoned partition answers a sync with %d", rc);
+    }
     nrd_partition_info(partition, &info);
     uint64_t oldest = info.oldest_offset, hwm = info.hwm;
     bool told = info.reason[0] != '\0';
@@ -118,7 +123,8 @@ bool world_again(World *world, int *n, int rc, const char *what)
     oracle_unlock();
     if (*n > MAX_TRIES)
         world_fail(world, "I4: the disk is well, and %s still fails: %s", what, g_strerror(-rc));
-    if (world->engine && ((world->mode == WORKLOAD_RESTART && *n == 2) || (*n == TRIES_BEFORE_RESTART && any_lost(world)))) {
+    if (world->engine &&
+        ((world->mode == WORKLOAD_RESTART && *n == 2) || (*n == TRIES_BEFORE_RESTART && any_lost(world)))) {
         world_restart(world);
         return false;
     }
@@ -165,9 +171,6 @@ void world_rest(World *world)
             continue;
         heal(world);
         if (n % 64 == 0) {
-            oracle_lock();
-            world->oracle->rerouted = true;
-            oracle_unlock();
             reopen_poisoned(world);
             touch_all(world);
         }
