@@ -81,8 +81,8 @@ static void parse_run(const char *lines, size_t size, Run *run)
     }
 }
 
-/* The bytes of the lines that took effect. */
-static size_t settle_run(NrdHandle *handle, const Run *run, int *ret_error)
+/* The bytes of the lines that took effect; lines[0..n_bytes): all of them, for the log. */
+static size_t settle_run(NrdHandle *handle, const Run *run, const char *lines, size_t n_bytes, int *ret_error)
 {
     NrdPlace place = nrd_handle_place(handle);
     int error = 0;
@@ -95,7 +95,8 @@ static size_t settle_run(NrdHandle *handle, const Run *run, int *ret_error)
         place.offset = (int64_t)run->holds[n_done].offset;
     else
         error = run->parse_error;
-    nrd_log_settle_refused(place, error);
+    const char *newline = memchr(lines + size, '\n', n_bytes - size);
+    nrd_log_settle_refused(place, lines + size, newline ? (size_t)(newline - lines) - size : n_bytes - size, error);
     *ret_error = error;
     return size;
 }
@@ -107,7 +108,7 @@ static size_t run_lines(void *user_data, const char *lines, size_t size, int *re
     int error = 0;
     while (pos < size && error == 0) {
         parse_run(lines + pos, size - pos, &run);
-        pos += settle_run(user_data, &run, &error);
+        pos += settle_run(user_data, &run, lines + pos, size - pos, &error);
     }
     *ret_error = error;
     return pos;
@@ -119,8 +120,24 @@ static int run_line(void *user_data, const char *line, size_t size)
     int error;
     if (parse(line, size, &run.verb, &run.holds[0]) < 0)
         run = (Run){ .parse_error = -EINVAL };
-    (void)settle_run(user_data, &run, &error);
+    (void)settle_run(user_data, &run, line, size, &error);
     return error;
+}
+
+/* A whole receipt behind other lines takes effect without its newline too: one that was cut matches no lease, so nothing is
+ * done on doubt. What does not take effect stays kept, and is told of when it has ended. */
+static void try_kept(NrdHandle *handle, NrdLines *lines)
+{
+    char line[NRD_LINE_MAX];
+    size_t n;
+    NrdVerb verb;
+    NrdHold hold;
+    int error;
+    if (lines->kept_size == 0 || nrd_line_tidy(lines->kept, lines->kept_size, line, &n) < 0 ||
+        parse(line, n, &verb, &hold) < 0 || nrd_source_settle_many(handle, verb, &hold, 1, &error) == 0)
+        return;
+    lines->kept_size = 0;
+    lines->owes_newline = true;
 }
 
 /* Works on a copy of the state: see consume_write. */
@@ -131,6 +148,8 @@ static int feed(NrdHandle *handle, const char *buf, size_t size, size_t *ret_tak
     g_mutex_unlock(&handle->lock);
     int error = buf ? nrd_lines_feed_many(&lines, buf, size, run_line, run_lines, handle, ret_taken)
                     : nrd_lines_flush(&lines, run_line, handle);
+    if (error == 0 && buf)
+        try_kept(handle, &lines);
     g_mutex_lock(&handle->lock);
     *(NrdLines *)handle->state = lines;
     g_mutex_unlock(&handle->lock);

@@ -74,12 +74,18 @@ static size_t size_of_lines(const char *data, size_t size)
     return last ? (size_t)(last - data) + 1 : 0;
 }
 
+/* Size of the line end at the front of data. */
+static size_t newline_size(const char *data, size_t size)
+{
+    if (size > 1 && data[0] == '\r' && data[1] == '\n')
+        return 2;
+    return size > 0 && data[0] == '\n' ? 1 : 0;
+}
+
 int nrd_lines_feed_many(NrdLines *lines, const char *data, size_t size, NrdLineFn fn, NrdManyLinesFn many,
                         void *user_data, size_t *ret_taken)
 {
-    size_t pos = 0;
-    if (lines->owes_newline && size > 0 && data[0] == '\n')
-        pos = 1;
+    size_t pos = lines->owes_newline ? newline_size(data, size) : 0;
     if (size > 0)
         lines->owes_newline = false;
     int error = 0;

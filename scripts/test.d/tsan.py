@@ -35,7 +35,7 @@ SEEN_OTHERWISE = {
 
 
 def environment(suppress=True):
-    options = ["exitcode=66", "halt_on_error=0", "second_deadlock_stack=1"]
+    options = ["exitcode=66", "halt_on_error=0", "second_deadlock_stack=1", "io_sync=0"]
     if suppress:
         options.append(f"suppressions={ROOT}/tests/tsan/suppressions")
     return {"TSAN_OPTIONS": ":".join(options), "G_SLICE": "always-malloc"}

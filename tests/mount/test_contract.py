@@ -399,7 +399,7 @@ def take_all(part):
 def test_the_largest_set_of_what_is_acked_ahead(m, cap, step):
     """As many offsets as there may be: all remembered over a kill, one more refused."""
     count = cap * step + 2
-    part = m.make("t", max_acked_ahead=cap, max_in_flight=1000000)
+    part = m.make("t", max_acked_ahead=cap, max_in_flight=1000000, visibility_timeout_ms=43200000)
     produce(part, *([b""] * count))
     receipts = [record["handle"] for record in take_all(part)]
     assert len(receipts) == count
@@ -424,7 +424,7 @@ def test_the_largest_set_of_what_is_acked_ahead(m, cap, step):
 def test_a_set_of_what_is_acked_ahead_that_is_spread_far(m):
     """It has to fit 4 KiB on the disk: full before its number is reached, and nothing of what was taken is forgotten."""
     step, cap = 200, 2600
-    part = m.make("t", max_acked_ahead=4096, max_in_flight=1000000)
+    part = m.make("t", max_acked_ahead=4096, max_in_flight=1000000, visibility_timeout_ms=43200000)
     produce(part, *([b""] * (cap * step + 1)))
     receipts = [record["handle"] for record in take_all(part)]
     taken = 0
@@ -924,34 +924,42 @@ def test_a_line_that_was_cut_by_death(m, cut, where):
 
 @pytest.mark.parametrize("where", PLACES)
 def test_a_receipt_without_its_newline(m, where):
-    """A whole one counts at the close; one that was cut is nobody's, and the rest of a line comes with the next write."""
+    """A whole one takes effect at once; one that was cut is nobody's, and the rest of its line comes with the next write."""
     part = m.make("t")
     folder = place(m, "t", where)
-    produce(part, *range(4))
+    produce(part, *range(9))
     receipts = [item["handle"] for item in take(part)]
     fd = os.open(folder + "/ack", os.O_WRONLY)
-    os.write(fd, f"{receipts[0]}\n{receipts[1][:-3]}".encode())
+    text = f"{receipts[0]}\n{receipts[1][:-3]}".encode()
+    assert os.write(fd, text) == len(text)
     os.close(os.dup(fd))  # not the last
+    assert number(part, "frontier") == 1
     os.write(fd, f"{receipts[1][-3:]}\n{receipts[2]}".encode())
-    assert number(part, "frontier") == 2
+    assert number(part, "frontier") == 3
+    os.write(fd, f"\n{receipts[3]}\r\nack {receipts[4]}".encode())
+    assert number(part, "frontier") == 5
+    os.write(fd, f"\r\n{receipts[5]}\n".encode())
+    assert number(part, "frontier") == 6
+    os.write(fd, "\n".join(receipts[6:8]).encode())
+    assert number(part, "frontier") == 8
     os.close(fd)
-    wait_for(lambda: number(part, "frontier") == 3, "the line at the close")
-    write_file(folder + "/ack", f"extend {receipts[3]}\n{receipts[3][:-2]}".encode())
-    wait_for(lambda: told(m, "refused", "offset=3"), "the line at the close")
-    assert (number(part, "frontier"), number(part, "in_flight")) == (3, 1)
+    assert told(m, "refused") == []
+    write_file(folder + "/ack", f"extend {receipts[8]}\n{receipts[8][:-2]}".encode())
+    wait_for(lambda: told(m, "refused", "offset=8"), "the line at the close")
+    assert (number(part, "frontier"), number(part, "in_flight")) == (8, 1)
 
 
 @pytest.mark.parametrize("bad", [None, "before", "at", "behind"])
 def test_receipts_of_several_requests_in_one_write(m, bad):
     """The kernel cuts the write up in the middle of lines; the count says up to which line it went."""
-    part = m.make("t", max_in_flight=100000, max_acked_ahead=4096)
+    part = m.make("t", max_in_flight=100000, max_acked_ahead=4096, visibility_timeout_ms=43200000)
     produce(part, *([b""] * 50000))
     rows = [f"{record['handle']}\n".encode() for record in take_all(part)]
     ends = list(itertools.accumulate(map(len, rows)))
     at = None if bad is None else bisect.bisect(ends, MIB + {"before": -50, "at": 0, "behind": 50}[bad])
     good = ends[at - 1] if bad else ends[-1]
     if bad:
-        rows.insert(at, b"0:%d:1\n" % at)  # of those `at` the cut half is in the first request
+        rows.insert(at, b"0:%d:%d\n" % (at, (1 << 63) - 1))  # as long as any, so the one `at` the cut is cut
     data = b"".join(rows)
     fd = os.open(part + "/ack", os.O_WRONLY)
     with mmap.mmap(-1, len(data)) as memory:  # aligned: the first request is 1 MiB

@@ -18,13 +18,14 @@
 typedef struct Store {
     pthread_mutex_t lock;
     GPtrArray *records[N_PARTITIONS]; /* of char* */
-    int fail[N_PARTITIONS];           /* passes that will fail; -1: all */
-    bool poisoned[N_PARTITIONS];
-    bool gone, away, cold, full;
-    bool warmed[N_PARTITIONS];
-    int slow_us;
+    /* set by the test while commits are under way */
+    atomic_int fail[N_PARTITIONS]; /* passes that will fail; -1: all */
+    atomic_bool poisoned[N_PARTITIONS];
+    atomic_bool gone, away, cold, full;
+    atomic_bool warmed[N_PARTITIONS];
+    atomic_int slow_us;
     atomic_bool hangs; /* commits of incarnation ID_A do not return */
-    unsigned n_commits;
+    atomic_uint n_commits;
     GPtrArray *log; /* of char*: the records of all partitions as they were committed */
 } Store;
 
