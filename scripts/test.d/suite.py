@@ -27,6 +27,7 @@ BUILDS = {
 }
 UNIT_LIMIT_S = 300
 MOUNT_LIMIT_S = 900
+SWEEP_LIMIT_S = 600
 FUZZ_SECONDS = int(os.environ.get("NARADFS_FUZZ_SECONDS", "1"))  # for each target; 0: none
 FUZZ_LIMIT_S = 600 + 30 * FUZZ_SECONDS
 
@@ -227,6 +228,14 @@ def run_script(tally):
     unmount_below(folder)
 
 
+def sweeps(tally):
+    """The slice of the sweeps; and, in CI, that five mutations of the engine would be noticed by it."""
+    good, output = run([os.path.join(BUILD, "tests", "sim", "sweep"), "--slice"], SWEEP_LIMIT_S)
+    tally.one("sweeps: " + tail(output, 1), good, output)
+    if os.environ.get("CI"):
+        tally.one("mutants", *run(["scripts/mutants", "--few"], SWEEP_LIMIT_S))
+
+
 def soak(tally):
     """A slice of scripts/soak: a few rounds of each part."""
     if os.getuid() != 0 or not os.path.exists("/dev/loop-control"):
@@ -265,6 +274,8 @@ def main():
     envs = {name: sanitizer_env(tally) if name == "sanitizers" else {} for name in tested}
     for name in tested:
         unit_tests(tally, name, envs[name])
+    if "gcc" in built:
+        sweeps(tally)
     beside = [MountTests(name, envs[name]) for name in tested]
     if FUZZ_SECONDS > 0 and not options.quick:
         beside.append(Fuzzing())
