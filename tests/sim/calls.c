@@ -724,10 +724,13 @@ static int sim_list(int dirfd, GPtrArray *names)
     int rc = 0;
     if (begin_fd(&act, SIM_LIST, dirfd, 0, 0, &open)) {
         const SimInode *dir = sim_tree_get(act.disk->tree, open->inode);
+        GTreeNode *node = NULL;
         if (!dir->is_dir)
             rc = -ENOTDIR;
-        for (GTreeNode *node = rc == 0 ? g_tree_node_first(dir->names) : NULL; node != NULL && act.error == 0;
-             node = g_tree_node_next(node))
+        else
+            node = g_tree_node_first(dir->names);
+        uint64_t n = node != NULL ? sim_act_limit(&act, (uint64_t)g_tree_nnodes(dir->names)) : 0;
+        for (; n > 0; n--, node = g_tree_node_next(node)) /* all, or what comes before the error */
             g_ptr_array_add(names, g_strdup(g_tree_node_key(node)));
     }
     return (int)sim_act_end(&act, rc);

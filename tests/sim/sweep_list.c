@@ -48,13 +48,15 @@ static const Error errors[] = {
     FAIL(SIM_PREAD, EIO),
     FAIL_ONCE(SIM_PREAD, EINTR),
     SHORT(SIM_PREAD, "half", SIM_SHORT_HALF),
+    { SIM_PREAD, "flip", { .kind = SIM_FLIP, .bit = 8 * 60 }, true, SITE_LOG, { 0 } },
     FAIL(SIM_PWRITEV, EIO),
     FAIL(SIM_PWRITEV, ENOSPC),
     FAIL(SIM_PWRITEV, EDQUOT),
     FAIL(SIM_PWRITEV, EFBIG),
     FAIL_ONCE(SIM_PWRITEV, EINTR),
     SHORT(SIM_PWRITEV, "short1", 1),
-    SHORT(SIM_PWRITEV, "short27", 27), /* a frame's header */
+    /* by a frame's header */
+    { SIM_PWRITEV, "short27", { .kind = SIM_SHORT, .short_by = 27 }, true, SITE_LOG, { 0 } },
     SHORT(SIM_PWRITEV, "half", SIM_SHORT_HALF),
     SHORT(SIM_PWRITEV, "one", SIM_SHORT_ALL_BUT_ONE),
     { SIM_PWRITEV,
@@ -122,6 +124,8 @@ static const Error errors[] = {
     FAIL(SIM_UNLINK, EBUSY),
     FAIL(SIM_RMDIR, EIO),
     FAIL(SIM_LIST, EIO),
+    { SIM_LIST, "half+EIO", { .kind = SIM_FAIL, .error = -EIO, .short_by = SIM_SHORT_HALF }, false, -1, { 0 } },
+    { SIM_LIST, "one+EIO", { .kind = SIM_FAIL, .error = -EIO, .short_by = SIM_SHORT_ALL_BUT_ONE }, false, -1, { 0 } },
     FAIL(SIM_LIST, ENOMEM),
     FAIL(SIM_LIST, EMFILE),
     FAIL(SIM_DROP_CACHE, EIO),
@@ -162,10 +166,18 @@ static void add_error(GArray *jobs, Job job, const Error *error)
     }
 }
 
+/* A bit that is turned once in what is read makes damage of a record for whoever reads it then; only a commit that reads
+ * back asks again. */
+static bool applies(const Error *error, const Job *job)
+{
+    return error->call == job->site.call && (error->file < 0 || error->file == (int)job->site.file) &&
+           (error->fault.kind != SIM_FLIP || job->workload->only_reads_back);
+}
+
 static void list_call(GArray *jobs, Job job)
 {
     for (size_t i = 0; i < G_N_ELEMENTS(errors); i++) {
-        if (errors[i].call == job.site.call && (errors[i].file < 0 || errors[i].file == (int)job.site.file))
+        if (applies(&errors[i], &job))
             add_error(jobs, job, &errors[i]);
     }
     if (site_changes(job.site.call)) {
