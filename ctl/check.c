@@ -135,13 +135,9 @@ static int run(NrdCheck *check, const char *data)
 
 int nrd_verb_check(int argc, char **argv)
 {
-    gboolean json = FALSE;
-    const GOptionEntry entries[] = {
-        { "json", 'j', 0, G_OPTION_ARG_NONE, &json, "A JSON object a line: findings, then a summary", NULL },
-        G_OPTION_ENTRY_NULL,
-    };
+    bool json = false;
     NrdCheck check = { .root_fd = -1 };
-    if (!nrd_cli_parse(&verb, entries, &argc, &argv))
+    if (!nrd_cli_parse_json(&verb, "A JSON object a line: findings, then a summary", &argc, &argv, &json))
         return NRD_CHECK_USAGE;
     check.json = json ? nrd_json_new() : NULL;
     int status = run(&check, argv[1]);

@@ -1,5 +1,6 @@
 /* The ingress WAL and its checkpoint. */
 #include "ctl/check.h"
+#include "engine/base/diag.h"
 #include "engine/ingress/checkpoint.h"
 #include "engine/ingress/wal_scan.h"
 #include "engine/ingress/wal_segment.h"
@@ -143,9 +144,9 @@ static void check_segments(NrdCheck *check, GPtrArray *segments)
     nrd_checkpoint_clear(&checkpoint);
     if (walk.n_waiting > 0)
         nrd_check_note(check, NRD_WAL_DIR, "ingress",
-                       "%" PRIu64 " records wait to be committed to their partitions (%" PRIu64
+                       "%" PRIu64 " record%s still to be committed to the partitions (%" PRIu64
                        " of topics that are gone); a start goes on with it",
-                       walk.n_waiting, walk.n_orphans);
+                       walk.n_waiting, nrd_plural(walk.n_waiting), walk.n_orphans);
 }
 
 static void unref_segment(gpointer segment)

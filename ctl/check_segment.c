@@ -1,5 +1,6 @@
 /* See check_segment.h. The walk is that of recovery (scan.h), which finds the way past damage. */
 #include "ctl/check_segment.h"
+#include "engine/base/diag.h"
 
 #include "engine/io/io.h"
 #include "engine/log/frames/record.h"
@@ -270,9 +271,9 @@ static void tell_times(Walk *walk)
 {
     if (walk->n_back > 0)
         nrd_check_error(walk->check, walk->path, "time",
-                        "%" PRIu64 " records are older than the one before them, the first at offset %" PRIu64
+                        "%" PRIu64 " record%s older than the one before, the first at offset %" PRIu64
                         ": commit times never decrease",
-                        walk->n_back, walk->back_offset);
+                        walk->n_back, nrd_plural(walk->n_back), walk->back_offset);
 }
 
 bool nrd_check_segment(NrdSegmentCheck *segment)

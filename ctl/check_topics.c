@@ -1,5 +1,6 @@
 /* Topic records, topic folders and their markers. */
 #include "ctl/check.h"
+#include "engine/base/diag.h"
 #include "engine/io/io.h"
 #include "engine/meta/incarnation.h"
 
@@ -10,6 +11,7 @@
 #define SUFFIX ".topic"
 #define RECORD_MAX_BYTES ((size_t)1 << 20)
 #define MARKER_MAX_BYTES ((size_t)4096)
+#define MADE_WITHIN_S 10 /* the folders of a new topic are made at once, on a slow disk too */
 
 /* ---- meta/ ---- */
 
@@ -75,6 +77,20 @@ static bool parse_partition(const char *name, uint64_t *ret_number)
     return strlen(name) == 6 && name[0] == 'p' && g_ascii_string_to_unsigned(name + 1, 10, 0, 99999, ret_number, NULL);
 }
 
+/* A folder that holds nothing is that of a partition which nobody has used, and nothing has ever changed in it. */
+static void check_emptied(NrdCheck *check, const char *path, const NrdTopicRecord *record)
+{
+    g_autoptr(GPtrArray) names = NULL;
+    struct stat st;
+    if (nrd_io_list_dir(check->root_fd, path, &names) < 0 || names->len > 0 ||
+        nrd_io_stat(check->root_fd, path, &st) < 0)
+        return; /* what cannot be read is told elsewhere */
+    if (record->created_ms > 0 && (int64_t)st.st_mtime - record->created_ms / 1000 > MADE_WITHIN_S)
+        nrd_check_note(check, path, "folder",
+                       "empty, and changed after the topic was made: a partition that was added and never used, or one "
+                       "whose files somebody removed");
+}
+
 /* record may be NULL: it is damaged, and how many partitions there should be is not known. */
 static void check_folder(NrdCheck *check, const char *dir, const NrdTopicRecord *record)
 {
@@ -97,12 +113,15 @@ static void check_folder(NrdCheck *check, const char *dir, const NrdTopicRecord 
         }
         if (number >= n_expected)
             nrd_check_note(check, path, "stray",
-                           "the topic has %" G_GUINT64_FORMAT " partitions; this one is not served", n_expected);
+                           "the topic has %" G_GUINT64_FORMAT " partition%s; this one is not served", n_expected,
+                           nrd_plural(n_expected));
         else
             n_found++;
         nrd_check_partition(check, path);
-        if (record && number < n_expected)
+        if (record && number < n_expected) {
             nrd_check_missing_cursors(check, path, record);
+            check_emptied(check, path, record);
+        }
     }
     if (record && n_found < n_expected && nrd_check_going(check))
         nrd_check_note(check, dir, "folder",

@@ -45,13 +45,36 @@ bool nrd_cli_parse(const NrdCliVerb *verb, const GOptionEntry *entries, int *arg
     return false;
 }
 
+bool nrd_cli_parse_json(const NrdCliVerb *verb, const char *what, int *argc, char ***argv, bool *ret_json)
+{
+    gboolean json = FALSE;
+    const GOptionEntry entries[] = {
+        { "json", 'j', 0, G_OPTION_ARG_NONE, &json, what, NULL },
+        G_OPTION_ENTRY_NULL,
+    };
+    bool good = nrd_cli_parse(verb, entries, argc, argv);
+    *ret_json = json;
+    return good;
+}
+
+static void put_plain(FILE *to, const char *text)
+{
+    for (const uint8_t *p = (const uint8_t *)text; *p; p++) {
+        bool c1 = p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0; /* U+0080 to U+009f: a terminal may obey them */
+        fputc(*p < ' ' || *p == 0x7f || c1 ? '?' : *p, to);
+        p += c1;
+    }
+}
+
 void nrd_cli_say(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
     g_autofree char *text = g_strdup_vprintf(format, args);
     va_end(args);
-    fprintf(stderr, "%s: %s\n", g_get_prgname() ? g_get_prgname() : "naradctl", text);
+    fprintf(stderr, "%s: ", g_get_prgname() ? g_get_prgname() : "naradctl");
+    put_plain(stderr, text);
+    fputc('\n', stderr);
 }
 
 static void on_interrupt(int number)
@@ -126,9 +149,5 @@ void nrd_cli_print_escaped(const uint8_t *bytes, size_t size)
 
 void nrd_cli_print_plain(const char *text)
 {
-    for (const uint8_t *p = (const uint8_t *)text; *p; p++) {
-        bool c1 = p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0; /* U+0080 to U+009f: a terminal may obey them */
-        putchar(*p < ' ' || *p == 0x7f || c1 ? '?' : *p);
-        p += c1;
-    }
+    put_plain(stdout, text);
 }

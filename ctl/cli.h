@@ -25,7 +25,11 @@ typedef struct NrdCliVerb {
  * False after a sentence on standard error: a usage error. --help prints and exits 0. */
 bool nrd_cli_parse(const NrdCliVerb *verb, const GOptionEntry *entries, int *argc, char ***argv) NRD_MUST_CHECK;
 
-/* "naradctl VERB: <sentence>" and a newline on standard error. */
+/* The same for a verb whose only option is --json; what: what that prints, static. *ret_json is set. */
+bool nrd_cli_parse_json(const NrdCliVerb *verb, const char *what, int *argc, char ***argv,
+                        bool *ret_json) NRD_MUST_CHECK;
+
+/* "naradctl VERB: <sentence>" and a newline on standard error, with nothing in it that could move a terminal's cursor. */
 void nrd_cli_say(const char *format, ...) G_GNUC_PRINTF(1, 2);
 
 /* From now on SIGINT and SIGTERM do not end the process but make nrd_cli_interrupted true (poll

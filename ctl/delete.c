@@ -2,6 +2,7 @@
 #include "ctl/cli.h"
 #include "ctl/tree.h"
 #include "ctl/verbs.h"
+#include "engine/base/diag.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -26,9 +27,11 @@ static bool confirm(const char *topic, const char *dir)
     NrdTopicSums sums;
     nrd_tree_sums(dir, &sums);
     g_autofree char *size = nrd_cli_size(sums.size_bytes);
-    printf("The topic %s has %" PRIu64 " partitions with %" PRIu64 " records (%s), of which consumers have not settled "
+    printf("The topic %s has %" PRIu64 " partition%s with %" PRIu64
+           " record%s (%s), of which consumers have not settled "
            "%" PRIu64 ".\nAll of it will be lost. Type the topic's name to delete it: ",
-           topic, sums.n_partitions, sums.n_records, size, sums.lag);
+           topic, sums.n_partitions, nrd_plural(sums.n_partitions), sums.n_records, nrd_plural(sums.n_records), size,
+           sums.lag);
     nrd_tree_sums_clear(&sums);
     if (!nrd_cli_flush() || !fgets(line, sizeof line, stdin))
         return false;
@@ -48,13 +51,10 @@ static int delete_topic(const char *dir, const char *id, char **ret_why)
 
 static int run(const char *given, const char *topic, bool yes)
 {
-    g_autofree char *mnt = NULL;
     g_autofree char *dir = NULL;
     g_autofree char *why = NULL;
     g_autofree char *id = NULL;
-    int rc = nrd_tree_find(given, &mnt, &why);
-    if (rc == 0)
-        rc = nrd_tree_topic(mnt, topic, &dir, &why);
+    int rc = nrd_tree_find_topic(given, topic, NULL, &dir, &why);
     if (rc == 0) {
         rc = nrd_tree_xattr(dir, "incarnation", &id);
         if (rc < 0)

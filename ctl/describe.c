@@ -191,25 +191,18 @@ static void describe(const Describe *d)
 
 int nrd_verb_describe(int argc, char **argv)
 {
-    gboolean json = FALSE;
-    const GOptionEntry entries[] = {
-        { "json", 'j', 0, G_OPTION_ARG_NONE, &json, "One JSON object", NULL },
-        G_OPTION_ENTRY_NULL,
-    };
+    bool json = false;
     g_autofree char *mnt = NULL;
     g_autofree char *why = NULL;
     Describe d = { .dir = NULL };
-    if (!nrd_cli_parse(&verb, entries, &argc, &argv))
+    if (!nrd_cli_parse_json(&verb, "One JSON object", &argc, &argv, &json))
         return NRD_EXIT_USAGE;
-    int rc = nrd_tree_find(argc > 2 ? argv[1] : NULL, &mnt, &why);
-    d.mnt = mnt;
     d.topic = argv[argc - 1];
-    if (rc == 0)
-        rc = nrd_tree_topic(mnt, d.topic, &d.dir, &why);
-    if (rc < 0) {
+    if (nrd_tree_find_topic(argc > 2 ? argv[1] : NULL, d.topic, &mnt, &d.dir, &why) < 0) {
         nrd_cli_say("%s", why);
         return NRD_EXIT_FAILED;
     }
+    d.mnt = mnt;
     d.json = json ? nrd_json_new() : NULL;
     describe(&d);
     nrd_json_free(d.json);

@@ -3,6 +3,7 @@
 #include "ctl/cli.h"
 #include "ctl/json.h"
 #include "ctl/verbs.h"
+#include "engine/base/diag.h"
 #include "engine/io/io.h"
 #include "engine/log/frames/record.h"
 #include "engine/log/index/scan.h"
@@ -81,7 +82,7 @@ static void put_record_text(const Dump *dump, const NrdRecordView *view)
         nrd_cli_print_escaped(view->key, view->key_size);
         fputs("\"  ", stdout);
     }
-    printf("%zu bytes", view->payload_size);
+    printf("%zu byte%s", view->payload_size, nrd_plural(view->payload_size));
     if (dump->payloads) {
         fputs("  \"", stdout);
         nrd_cli_print_escaped(view->payload, view->payload_size);
@@ -215,8 +216,10 @@ static void put_end(Dump *dump, const NrdIndexEnd *end, const NrdScanTail *tail)
     else if (tail->torn)
         put_damage(dump, &rest, tail->misnamed ? "frames of other offsets than the file's name says" : "tail");
     if (!dump->json) {
-        printf("%" PRIu64 " frames, %" PRIu64 " records, %" PRIu64 " damaged places; the next offset is %" PRIu64 "\n",
-               dump->n_frames, dump->n_records, dump->n_damaged, end->offset);
+        printf("%" PRIu64 " frame%s, %" PRIu64 " record%s, %" PRIu64 " damaged place%s; the next offset is %" PRIu64
+               "\n",
+               dump->n_frames, nrd_plural(dump->n_frames), dump->n_records, nrd_plural(dump->n_records),
+               dump->n_damaged, nrd_plural(dump->n_damaged), end->offset);
         return;
     }
     nrd_json_object(dump->json, NULL);

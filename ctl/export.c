@@ -10,6 +10,7 @@
 #include "ctl/unpack.h"
 #include "ctl/verbs.h"
 #include "engine/base/crc32c.h"
+#include "engine/base/diag.h"
 #include "engine/io/io.h"
 
 #include <errno.h>
@@ -172,34 +173,23 @@ static int export(const NrdPlaceInData *place, const char *path, bool quiet)
             nrd_cli_say("%s: %s", to_stdout ? "standard output" : path, why);
     }
     if (rc == 0 && !to_stdout && !quiet)
-        printf("%s/p%05u: %" PRIu64 " records, offsets %" PRIu64 " to %" PRIu64 ", written to %s and read back\n",
-               manifest->topic, place->number, manifest->n_records, manifest->oldest, manifest->hwm, path);
+        printf("%s/p%05u: %" PRIu64 " record%s, offsets %" PRIu64 " to %" PRIu64 ", written to %s and read back\n",
+               manifest->topic, place->number, manifest->n_records, nrd_plural(manifest->n_records), manifest->oldest,
+               manifest->hwm, path);
     nrd_made_files_free(made);
     nrd_manifest_free(manifest);
     return rc;
 }
 
+static bool check_file(const char *path)
+{
+    if (strcmp(path, "-") != 0 || !isatty(STDOUT_FILENO))
+        return true;
+    nrd_cli_say("standard output is a terminal; name a file, or pipe it somewhere");
+    return false;
+}
+
 int nrd_verb_export(int argc, char **argv)
 {
-    gboolean quiet = FALSE;
-    const GOptionEntry entries[] = {
-        { "quiet", 'q', 0, G_OPTION_ARG_NONE, &quiet, "Print nothing when all is well", NULL },
-        G_OPTION_ENTRY_NULL,
-    };
-    NrdPlaceInData place;
-    g_autofree char *why = NULL;
-    if (!nrd_cli_parse(&verb, entries, &argc, &argv))
-        return NRD_EXIT_USAGE;
-    if (strcmp(argv[3], "-") == 0 && isatty(STDOUT_FILENO)) {
-        nrd_cli_say("standard output is a terminal; name a file, or pipe it somewhere");
-        return NRD_EXIT_USAGE;
-    }
-    nrd_cli_catch_interrupts();
-    if (nrd_place_open(argv[1], argv[2], &place, &why) < 0) {
-        nrd_cli_say("%s", why);
-        return NRD_EXIT_FAILED;
-    }
-    int rc = export(&place, argv[3], quiet);
-    nrd_place_close(&place);
-    return nrd_cli_flush() && rc == 0 ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
+    return nrd_place_verb(&verb, argc, argv, check_file, export);
 }

@@ -9,6 +9,7 @@
 #include "ctl/place.h"
 #include "ctl/unpack.h"
 #include "ctl/verbs.h"
+#include "engine/base/diag.h"
 #include "engine/ingress/wal_segment.h"
 #include "engine/io/io.h"
 #include "engine/log/segments/hwm.h"
@@ -185,29 +186,13 @@ static int run(const NrdPlaceInData *place, const char *path, bool quiet)
     if (rc < 0)
         nrd_cli_say("%s: %s", from_stdin ? "standard input" : path, why);
     else if (!quiet)
-        printf("%s/p%05u: %" PRIu64 " records, offsets %" PRIu64 " to %" PRIu64 ", imported\n", place->record->name,
-               place->number, manifest->n_records, manifest->oldest, manifest->hwm);
+        printf("%s/p%05u: %" PRIu64 " record%s, offsets %" PRIu64 " to %" PRIu64 ", imported\n", place->record->name,
+               place->number, manifest->n_records, nrd_plural(manifest->n_records), manifest->oldest, manifest->hwm);
     nrd_manifest_free(manifest);
     return rc;
 }
 
 int nrd_verb_import(int argc, char **argv)
 {
-    gboolean quiet = FALSE;
-    const GOptionEntry entries[] = {
-        { "quiet", 'q', 0, G_OPTION_ARG_NONE, &quiet, "Print nothing when all is well", NULL },
-        G_OPTION_ENTRY_NULL,
-    };
-    NrdPlaceInData place;
-    g_autofree char *why = NULL;
-    if (!nrd_cli_parse(&verb, entries, &argc, &argv))
-        return NRD_EXIT_USAGE;
-    nrd_cli_catch_interrupts();
-    if (nrd_place_open(argv[1], argv[2], &place, &why) < 0) {
-        nrd_cli_say("%s", why);
-        return NRD_EXIT_FAILED;
-    }
-    int rc = run(&place, argv[3], quiet);
-    nrd_place_close(&place);
-    return nrd_cli_flush() && rc == 0 ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
+    return nrd_place_verb(&verb, argc, argv, NULL, run);
 }

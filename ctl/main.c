@@ -19,6 +19,7 @@ static const struct {
     { "import", nrd_verb_import, "DATA TOPIC/pNNNNN FILE", "make an empty partition what was exported" },
     { "topics", nrd_verb_topics, "[MNT]", "one row a topic" },
     { "describe", nrd_verb_describe, "[MNT] TOPIC", "all about one topic" },
+    { "config", nrd_verb_config, "[MNT] TOPIC [KEY=VALUE...]", "show or change a topic's settings" },
     { "top", nrd_verb_top, "[MNT]", "what the topics do, again and again" },
     { "delete", nrd_verb_delete, "[MNT] TOPIC", "delete a topic with its records" },
     { "bench", nrd_verb_bench, "[MNT]", "measure the mount, and a plain file beside it" },

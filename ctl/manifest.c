@@ -104,10 +104,12 @@ static bool name_fits(const NrdManifest *manifest, const char *name)
     bool log = is_log(name);
     if (!log && !g_strv_contains(others, name))
         return false;
-    for (guint i = 0; i < manifest->files->len; i++) {
+    for (guint i = manifest->files->len; i-- > 0;) {
         const char *before = g_array_index(manifest->files, NrdManifestFile, i).name;
-        if (strcmp(before, name) == 0 || (log && (!is_log(before) || strcmp(before, name) > 0)))
-            return false;
+        if (log)
+            return is_log(before) && strcmp(before, name) < 0;
+        if (is_log(before) || strcmp(before, name) == 0)
+            return is_log(before);
     }
     return true;
 }
@@ -139,6 +141,13 @@ static bool parse(NrdManifest *m, char **lines)
     return good && m->frontier <= m->hwm;
 }
 
+/* No other text says the same: numbers have no leading zero and no plus. */
+static bool is_canonical(const NrdManifest *manifest, const char *text, size_t size)
+{
+    g_autoptr(GString) again = nrd_manifest_encode(manifest);
+    return again->len == size && memcmp(again->str, text, size) == 0;
+}
+
 int nrd_manifest_decode(const char *text, size_t size, NrdManifest **ret_manifest)
 {
     size_t body;
@@ -147,7 +156,7 @@ int nrd_manifest_decode(const char *text, size_t size, NrdManifest **ret_manifes
     g_autofree char *copy = g_strndup(text, body);
     g_auto(GStrv) lines = g_strsplit(copy, "\n", -1);
     NrdManifest *manifest = nrd_manifest_new();
-    if (!parse(manifest, lines)) {
+    if (!parse(manifest, lines) || !is_canonical(manifest, text, size)) {
         nrd_manifest_free(manifest);
         return -EBADMSG;
     }

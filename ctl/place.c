@@ -1,5 +1,6 @@
 /* See place.h. */
 #include "ctl/place.h"
+#include "engine/base/diag.h"
 
 #include "engine/io/io.h"
 #include "engine/meta/incarnation.h"
@@ -57,8 +58,9 @@ static int find(NrdPlaceInData *place, const char *name, char **ret_why)
     if (rc < 0)
         return rc;
     if (place->number >= (uint64_t)place->record->config.partitions) {
-        *ret_why = g_strdup_printf("%s has %d partitions, the last one is p%05d", topic,
-                                   (int)place->record->config.partitions, (int)place->record->config.partitions - 1);
+        *ret_why = g_strdup_printf(
+            "%s has %d partition%s, the last one is p%05d", topic, (int)place->record->config.partitions,
+            nrd_plural((uint64_t)place->record->config.partitions), (int)place->record->config.partitions - 1);
         return -ENOENT;
     }
     rc = nrd_incarnation_verify(place->root_fd, topic, place->record->id, ret_why);
@@ -104,4 +106,25 @@ void nrd_place_close(NrdPlaceInData *place)
     g_free(place->topic_dir);
     g_free(place->dir);
     nrd_data_dir_close(place->data);
+}
+
+int nrd_place_verb(const NrdCliVerb *verb, int argc, char **argv, bool (*check)(const char *file), NrdPlaceFn run)
+{
+    gboolean quiet = FALSE;
+    const GOptionEntry entries[] = {
+        { "quiet", 'q', 0, G_OPTION_ARG_NONE, &quiet, "Print nothing when all is well", NULL },
+        G_OPTION_ENTRY_NULL,
+    };
+    NrdPlaceInData place;
+    g_autofree char *why = NULL;
+    if (!nrd_cli_parse(verb, entries, &argc, &argv) || (check && !check(argv[3])))
+        return NRD_EXIT_USAGE;
+    nrd_cli_catch_interrupts();
+    if (nrd_place_open(argv[1], argv[2], &place, &why) < 0) {
+        nrd_cli_say("%s", why);
+        return NRD_EXIT_FAILED;
+    }
+    int rc = run(&place, argv[3], quiet);
+    nrd_place_close(&place);
+    return nrd_cli_flush() && rc == 0 ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
 }

@@ -4,6 +4,7 @@
 #include "ctl/verbs.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,8 @@
 #define ENTER_SCREEN "\033[?1049h\033[?25l"
 #define LEAVE_SCREEN "\033[?25h\033[?1049l"
 #define HOME_AND_CLEAR "\033[H\033[J"
+
+#define NOT_GIVEN INT_MIN /* --number: pages without an end, or one where there is no terminal */
 
 static const NrdCliVerb verb = {
     .arguments = "[MNT]",
@@ -96,7 +99,7 @@ static int run(const char *mnt, double seconds, int n_pages, bool live)
     int rc = nrd_top_sample(mnt, &before);
     if (rc == 0 && live)
         show(&before, &before, live);
-    for (int page = 0; rc == 0 && (n_pages <= 0 || page < n_pages) && wait_next(seconds, live); page++) {
+    for (int page = 0; rc == 0 && (n_pages == NOT_GIVEN || page < n_pages) && wait_next(seconds, live); page++) {
         rc = nrd_top_sample(mnt, &now);
         if (rc < 0)
             break;
@@ -112,7 +115,7 @@ static int run(const char *mnt, double seconds, int n_pages, bool live)
 int nrd_verb_top(int argc, char **argv)
 {
     double seconds = 1;
-    int n_pages = 0;
+    int n_pages = NOT_GIVEN;
     const GOptionEntry entries[] = {
         { "delay", 'd', 0, G_OPTION_ARG_DOUBLE, &seconds, "Seconds between looks (1)", "SECONDS" },
         { "number", 'n', 0, G_OPTION_ARG_INT, &n_pages, "So many pages, as plain text", "N" },
@@ -122,8 +125,8 @@ int nrd_verb_top(int argc, char **argv)
     g_autofree char *why = NULL;
     if (!nrd_cli_parse(&verb, entries, &argc, &argv))
         return NRD_EXIT_USAGE;
-    if (!(seconds >= 0.05 && seconds <= 86400) || n_pages < 0) {
-        nrd_cli_say("--delay takes 0.05 to 86400 seconds, -n a positive number");
+    if (!(seconds >= 0.05 && seconds <= 86400) || (n_pages != NOT_GIVEN && n_pages < 1)) {
+        nrd_cli_say("--delay takes 0.05 to 86400 seconds, --number a number from 1 up");
         return NRD_EXIT_USAGE;
     }
     if (nrd_tree_find(argc > 1 ? argv[1] : NULL, &mnt, &why) < 0) {
@@ -132,8 +135,8 @@ int nrd_verb_top(int argc, char **argv)
     }
     bool terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     nrd_cli_catch_interrupts();
-    bool live = n_pages == 0 && terminal && enter_screen();
-    int rc = run(mnt, seconds, n_pages == 0 && !live ? 1 : n_pages, live);
+    bool live = n_pages == NOT_GIVEN && terminal && enter_screen();
+    int rc = run(mnt, seconds, n_pages == NOT_GIVEN && !live ? 1 : n_pages, live);
     if (rc < 0)
         nrd_cli_say("the topics of %s cannot be listed: %s", mnt, g_strerror(-rc));
     return nrd_cli_flush() && rc == 0 ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;

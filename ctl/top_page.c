@@ -2,6 +2,7 @@
 #include "ctl/top_page.h"
 
 #include "ctl/cli.h"
+#include "engine/base/diag.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -119,8 +120,8 @@ static void append_sums(GString *page, const GArray *rows, unsigned width)
         lag += row->topic->sums.lag;
     }
     append_line(page,
-                g_strdup_printf("%u topics; %.0f records/s produced, %.0f records/s settled; lag %" PRIu64, rows->len,
-                                produced, settled, lag),
+                g_strdup_printf("%u topic%s; %.0f records/s produced, %.0f records/s settled; lag %" PRIu64, rows->len,
+                                nrd_plural(rows->len), produced, settled, lag),
                 width);
 }
 

@@ -61,15 +61,11 @@ static void put_rows(const char *mnt, const GPtrArray *names, NrdJson *json)
 
 int nrd_verb_topics(int argc, char **argv)
 {
-    gboolean json = FALSE;
-    const GOptionEntry entries[] = {
-        { "json", 'j', 0, G_OPTION_ARG_NONE, &json, "A JSON object a line", NULL },
-        G_OPTION_ENTRY_NULL,
-    };
+    bool json = false;
     g_autofree char *mnt = NULL;
     g_autofree char *why = NULL;
     g_autoptr(GPtrArray) names = NULL;
-    if (!nrd_cli_parse(&verb, entries, &argc, &argv))
+    if (!nrd_cli_parse_json(&verb, "A JSON object a line", &argc, &argv, &json))
         return NRD_EXIT_USAGE;
     if (nrd_tree_find(argc > 1 ? argv[1] : NULL, &mnt, &why) < 0) {
         nrd_cli_say("%s", why);

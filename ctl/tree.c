@@ -1,6 +1,8 @@
 /* See tree.h. */
 #include "ctl/tree.h"
 
+#include "engine/base/diag.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -127,6 +129,17 @@ int nrd_tree_topic(const char *mnt, const char *topic, char **ret_dir, char **re
     return 0;
 }
 
+int nrd_tree_find_topic(const char *given, const char *topic, char **ret_mnt, char **ret_dir, char **ret_why)
+{
+    g_autofree char *mnt = NULL;
+    int rc = nrd_tree_find(given, &mnt, ret_why);
+    if (rc == 0)
+        rc = nrd_tree_topic(mnt, topic, ret_dir, ret_why);
+    if (rc == 0 && ret_mnt)
+        *ret_mnt = g_steal_pointer(&mnt);
+    return rc;
+}
+
 int nrd_tree_xattr(const char *path, const char *name, char **ret_value)
 {
     char value[VALUE_MAX_BYTES + 1];
@@ -238,7 +251,7 @@ static void append_count(GString *text, unsigned n, uint64_t n_partitions, const
 {
     if (n > 0)
         g_string_append_printf(text, "%s%u of %" G_GUINT64_FORMAT " partition%s %s", text->len > 0 ? ", " : "", n,
-                               n_partitions, n_partitions == 1 ? "" : "s", what);
+                               n_partitions, nrd_plural(n_partitions), what);
 }
 
 static char *state_of(const char *topic_dir, uint64_t n_partitions, unsigned n_unread)

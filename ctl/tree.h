@@ -24,6 +24,10 @@ int nrd_tree_topics(const char *mnt, GPtrArray **ret_names) NRD_MUST_CHECK;
 /* MNT/topics/TOPIC (g_free); -ENOENT and the like with a sentence when that is no topic. */
 int nrd_tree_topic(const char *mnt, const char *topic, char **ret_dir, char **ret_why) NRD_MUST_CHECK;
 
+/* Both of these: the mount that `given` means (NULL: the only one) and the topic in it. ret_mnt may be NULL. */
+int nrd_tree_find_topic(const char *given, const char *topic, char **ret_mnt, char **ret_dir,
+                        char **ret_why) NRD_MUST_CHECK;
+
 /* The attribute user.narad.<name> (g_free). */
 int nrd_tree_xattr(const char *path, const char *name, char **ret_value) NRD_MUST_CHECK;
 int nrd_tree_number(const char *path, const char *name, uint64_t *ret_number) NRD_MUST_CHECK;

@@ -215,7 +215,8 @@ void nrd_consume_skip(NrdPartition *partition, NrdLease lease, uint64_t next_off
     nrd_counter_add(NRD_COUNTER_CORRUPT_SKIPPED, skipped);
     NrdPlace place = nrd_partition_place(partition);
     place.offset = (int64_t)lease.offset;
-    nrd_diag(NRD_LEVEL_WARNING, place, "skipped %" G_GUINT64_FORMAT " records that can never be read", skipped);
+    nrd_diag(NRD_LEVEL_WARNING, place, "skipped %" G_GUINT64_FORMAT " record%s that can never be read", skipped,
+             nrd_plural(skipped));
 }
 
 static void give_back(NrdPartition *partition, NrdLease lease)

@@ -261,9 +261,9 @@ NrdIngress *nrd_dispatch_ingress(NrdEngine *engine)
     return engine->ingress;
 }
 
-void nrd_dispatch_close(NrdEngine *engine)
+int nrd_dispatch_close(NrdEngine *engine)
 {
     NrdIngress *ingress = engine->ingress;
     engine->ingress = NULL;
-    nrd_ingress_close(ingress, DRAIN_MS);
+    return nrd_ingress_close(ingress, DRAIN_MS);
 }

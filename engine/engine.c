@@ -137,10 +137,9 @@ void nrd_engine_stop(NrdEngine *engine)
 
 int nrd_engine_close(NrdEngine *engine)
 {
-    int first_error = 0;
-    nrd_fan_close(engine);                       /* it claims what the ingress keeps */
-    nrd_dispatch_close(engine);                  /* while partitions can still be opened */
-    nrd_housekeeping_stop(engine->housekeeping); /* before what the loops walk through */
+    nrd_fan_close(engine);                        /* it claims what the ingress keeps */
+    int first_error = nrd_dispatch_close(engine); /* while partitions can still be opened */
+    nrd_housekeeping_stop(engine->housekeeping);  /* before what the loops walk through */
     GPtrArray *topics = nrd_engine_topics(engine);
     for (guint i = 0; i < topics->len; i++) {
         int rc = nrd_topic_close(topics->pdata[i], true);

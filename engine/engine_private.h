@@ -383,7 +383,7 @@ void nrd_dispatch_open(NrdEngine *engine);
 NrdIngress *nrd_dispatch_ingress(NrdEngine *engine);
 
 /* Waits a while for what is left in the WAL; the rest is for the next start. No topic producer is left. Blocks. */
-void nrd_dispatch_close(NrdEngine *engine);
+int nrd_dispatch_close(NrdEngine *engine) NRD_MUST_CHECK;
 
 /* Whether a commit is worth trying. Memory only. */
 bool nrd_partition_seems_well(NrdPartition *partition);

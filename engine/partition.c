@@ -112,7 +112,7 @@ char *nrd_partition_info_damage(const NrdPartitionInfo *info)
         return NULL;
     return g_strdup_printf("%" G_GUINT64_FORMAT " damaged frame%s, %" G_GUINT64_FORMAT
                            " record%s lost, the first at offset %" G_GUINT64_FORMAT,
-                           info->n_damaged, info->n_damaged == 1 ? "" : "s", info->n_lost, info->n_lost == 1 ? "" : "s",
+                           info->n_damaged, nrd_plural(info->n_damaged), info->n_lost, nrd_plural(info->n_lost),
                            info->first_lost);
 }
 
@@ -194,8 +194,8 @@ int nrd_partition_trim(NrdPartition *partition, uint64_t offset)
     nrd_produce_leave(partition);
     if (rc == 0) {
         nrd_diag(NRD_LEVEL_NOTICE, nrd_partition_place(partition),
-                 "trimmed below offset %" G_GUINT64_FORMAT ": %" G_GUINT64_FORMAT " segments deleted", offset,
-                 n_detached);
+                 "trimmed below offset %" G_GUINT64_FORMAT ": %" G_GUINT64_FORMAT " segment%s deleted", offset,
+                 n_detached, nrd_plural(n_detached));
         rc = nrd_log_remove_detached(atomic_load(&partition->log), &n_left);
         if (rc < 0 || n_left > 0)
             atomic_store(&partition->retention_due_ms, 0); /* the sweeps remove what readers still need, or failed */

@@ -535,8 +535,8 @@ static void on_closed(void *user_data, int error)
     pthread_mutex_unlock(&producer->partition->produce_lock);
     if (error < 0 && n_dropped > 0)
         nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(producer->partition),
-                 "the last commit of a closed producer failed: %s; %u records dropped, as its close reported",
-                 g_strerror(-error), n_dropped);
+                 "the last commit of a closed producer failed: %s; %u record%s dropped, as its close reported",
+                 g_strerror(-error), n_dropped, nrd_plural(n_dropped));
     unclaim(producer->partition);
     nrd_partition_unpin(producer->partition);
     nrd_producer_unref(producer);

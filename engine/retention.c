@@ -41,8 +41,8 @@ static int detach(NrdPartition *partition, int64_t now_ms)
     rc = nrd_log_expire(atomic_load(&partition->log), &retention, &n_detached);
     nrd_produce_leave(partition);
     if (n_detached > 0)
-        nrd_diag(NRD_LEVEL_INFO, nrd_partition_place(partition), "retention deletes %" G_GUINT64_FORMAT " segments",
-                 n_detached);
+        nrd_diag(NRD_LEVEL_INFO, nrd_partition_place(partition), "retention deletes %" G_GUINT64_FORMAT " segment%s",
+                 n_detached, nrd_plural(n_detached));
     return rc == -ESHUTDOWN ? 0 : rc;
 }
 

@@ -244,10 +244,10 @@ static void tell_why_it_stays(const NrdTopic *topic, int error)
 {
     if (error == -ENOTEMPTY)
         nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(topic),
-                 "the topic was not removed: it has records; write \"delete %s\" to its ctl to delete them with it",
-                 topic->id);
+                 "rmdir refused: the topic retains records; `delete %s` in its ctl deletes it with them", topic->id);
     else if (error == -EBUSY)
-        nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(topic), "the topic was not removed: files of it are open");
+        nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(topic),
+                 "rmdir refused: files of the topic are open; close them first");
 }
 
 int nrd_topic_remove(NrdTopic *topic)

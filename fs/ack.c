@@ -81,8 +81,8 @@ static void parse_run(const char *lines, size_t size, Run *run)
     }
 }
 
-/* The bytes of the lines that took effect. */
-static size_t settle_run(NrdHandle *handle, const Run *run, int *ret_error)
+/* The bytes of the lines that took effect; lines[0..n_bytes): all of them, for the log. */
+static size_t settle_run(NrdHandle *handle, const Run *run, const char *lines, size_t n_bytes, int *ret_error)
 {
     NrdPlace place = nrd_handle_place(handle);
     int error = 0;
@@ -95,7 +95,8 @@ static size_t settle_run(NrdHandle *handle, const Run *run, int *ret_error)
         place.offset = (int64_t)run->holds[n_done].offset;
     else
         error = run->parse_error;
-    nrd_log_settle_refused(place, error);
+    const char *newline = memchr(lines + size, '\n', n_bytes - size);
+    nrd_log_settle_refused(place, lines + size, newline ? (size_t)(newline - lines) - size : n_bytes - size, error);
     *ret_error = error;
     return size;
 }
@@ -107,7 +108,7 @@ static size_t run_lines(void *user_data, const char *lines, size_t size, int *re
     int error = 0;
     while (pos < size && error == 0) {
         parse_run(lines + pos, size - pos, &run);
-        pos += settle_run(user_data, &run, &error);
+        pos += settle_run(user_data, &run, lines + pos, size - pos, &error);
     }
     *ret_error = error;
     return pos;
@@ -119,7 +120,7 @@ static int run_line(void *user_data, const char *line, size_t size)
     int error;
     if (parse(line, size, &run.verb, &run.holds[0]) < 0)
         run = (Run){ .parse_error = -EINVAL };
-    (void)settle_run(user_data, &run, &error);
+    (void)settle_run(user_data, &run, line, size, &error);
     return error;
 }
 

@@ -157,7 +157,7 @@ static int run_line(void *user_data, const char *line, size_t size)
     NrdHandle *handle = user_data;
     NrdPlace place = nrd_handle_place(handle);
     int error = settle(handle, line, size, &place);
-    nrd_log_settle_refused(place, error);
+    nrd_log_settle_refused(place, line, size, error);
     return error;
 }
 

@@ -45,20 +45,10 @@ static int run_partition(NrdHandle *handle, const NrdCtlCommand *command)
     }
 }
 
-/* Copies what is printable of a line for the log. */
-static void quote(const char *line, size_t size, char buf[64])
-{
-    size_t n = MIN(size, 63);
-    for (size_t i = 0; i < n; i++)
-        buf[i] = g_ascii_isprint(line[i]) ? line[i] : '?';
-    buf[n] = '\0';
-}
-
 static void log_refusal(NrdHandle *handle, const char *line, size_t size, const char *why)
 {
-    char text[64];
-    quote(line, size, text);
-    nrd_diag(NRD_LEVEL_WARNING, nrd_handle_place(handle), "ctl: \"%s\" refused: %s", text, why);
+    g_autofree char *text = nrd_quote(line, size);
+    nrd_diag(NRD_LEVEL_WARNING, nrd_handle_place(handle), "ctl: %s refused: %s", text, why);
 }
 
 static const char *why_failed(const NrdCtlCommand *command, int error)

@@ -16,6 +16,12 @@ static bool only_space(const uint8_t *text, size_t size)
     return true;
 }
 
+/* yajl takes them for white space. In a string they have to be escaped, so they stand nowhere in JSON. */
+static bool has_foreign_space(const uint8_t *text, size_t size)
+{
+    return memchr(text, '\v', size) || memchr(text, '\f', size);
+}
+
 bool nrd_json_valid(const uint8_t *text, size_t size)
 {
     yajl_handle parser = yajl_alloc(NULL, NULL, NULL);
@@ -24,7 +30,7 @@ bool nrd_json_valid(const uint8_t *text, size_t size)
     size_t end = valid ? yajl_get_bytes_consumed(parser) : 0;
     valid = valid && only_space(text + end, size - end) && yajl_complete_parse(parser) == yajl_status_ok;
     yajl_free(parser);
-    return valid && nrd_utf8_valid(text, size);
+    return valid && !has_foreign_space(text, size) && nrd_utf8_valid(text, size);
 }
 
 bool nrd_utf8_valid(const uint8_t *text, size_t size)

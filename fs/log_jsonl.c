@@ -32,7 +32,7 @@ static void append_line(GString *out, const NrdRenderRecord *record)
     nrd_jsonl_append(out, &line);
 }
 
-static const NrdRendering jsonl = { .name = "jsonl", .version = 1, .length = line_length, .append = append_line };
+static const NrdRendering jsonl = { .name = "jsonl", .version = 2, .length = line_length, .append = append_line };
 
 static int jsonl_open(NrdHandle *handle)
 {

@@ -261,26 +261,25 @@ void nrd_op_readlink(fuse_req_t req, fuse_ino_t ino)
         fuse_reply_err(req, EINVAL);
 }
 
-/* Says in the log what is refused, and is the error. */
-static int refuse(const NrdNode *dir, const char *name, const char *what)
+/* What is not allowed anywhere, whoever asks. */
+static void refuse(fuse_req_t req, fuse_ino_t ino, const char *name, const char *call)
 {
-    nrd_diag(NRD_LEVEL_WARNING, dir ? nrd_node_place(dir) : NRD_NOWHERE,
-             "'%s' cannot be %s: nothing but topics comes or goes, by mkdir and rmdir", name, what);
-    return -EPERM;
+    const NrdNode *dir = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
+    g_autofree char *quoted = nrd_quote(name, strlen(name));
+    nrd_diag(NRD_LEVEL_NOTICE, dir ? nrd_node_place(dir) : NRD_NOWHERE,
+             "%s of %s refused: mkdir and rmdir make and remove topics in topics/ and attachments in children/, and no "
+             "other name is made, removed or changed",
+             call, quoted);
+    fuse_reply_err(req, EPERM);
 }
 
-static void reply_refused(fuse_req_t req, fuse_ino_t parent, const char *name, const char *what)
-{
-    nrd_reply_error(req, refuse(nrd_nodes_get(nrd_req_fs(req)->nodes, parent), name, what));
-}
-
-static int check_topics_dir(NrdFs *fs, fuse_ino_t ino, const char *name, const char *what)
+static int check_topics_dir(NrdFs *fs, fuse_ino_t ino)
 {
     NrdNode *dir = nrd_nodes_get(fs->nodes, ino);
     if (!dir)
         return -ESTALE;
     if (dir->info->kind != NRD_KIND_TOPICS && dir->info->kind != NRD_KIND_CHILDREN)
-        return refuse(dir, name, what);
+        return -EPERM;
     return nrd_engine_read_only(fs->engine) ? -EROFS : 0;
 }
 
@@ -301,7 +300,11 @@ void nrd_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mo
         nrd_children_mkdir(nrd_nodes_get(fs->nodes, parent), req, name);
         return;
     }
-    int error = check_topics_dir(fs, parent, name, "made");
+    int error = check_topics_dir(fs, parent);
+    if (error == -EPERM) {
+        refuse(req, parent, name, "mkdir");
+        return;
+    }
     if (error == 0)
         error = nrd_topic_create(fs->engine, name, &attr, file_umask, &topic);
     if (error < 0) {
@@ -321,7 +324,11 @@ void nrd_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
         nrd_children_rmdir(nrd_nodes_get(fs->nodes, parent), req, name);
         return;
     }
-    int error = check_topics_dir(fs, parent, name, "removed");
+    int error = check_topics_dir(fs, parent);
+    if (error == -EPERM) {
+        refuse(req, parent, name, "rmdir");
+        return;
+    }
     if (error == 0)
         error = nrd_topic_find(fs->engine, name, &topic);
     if (error == 0)
@@ -332,31 +339,31 @@ void nrd_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 void nrd_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
-    reply_refused(req, parent, name, "made");
+    refuse(req, parent, name, "mknod");
 }
 
 void nrd_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
 {
-    reply_refused(req, parent, name, "made");
+    refuse(req, parent, name, "creat");
 }
 
 void nrd_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    reply_refused(req, parent, name, "removed");
+    refuse(req, parent, name, "unlink");
 }
 
 void nrd_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent, const char *name)
 {
-    reply_refused(req, parent, name, "made");
+    refuse(req, parent, name, "symlink");
 }
 
 void nrd_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent, const char *newname,
                    unsigned int flags)
 {
-    reply_refused(req, parent, name, "renamed");
+    refuse(req, parent, name, "rename");
 }
 
 void nrd_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent, const char *newname)
 {
-    reply_refused(req, newparent, newname, "linked");
+    refuse(req, newparent, newname, "link");
 }

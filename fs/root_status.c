@@ -1,14 +1,10 @@
 /* `status` at the root: is all well, and if not, what to do. From memory: no partition is opened or read for it. */
+#include "engine/base/diag.h"
 #include "engine/base/version.h"
 #include "fs/fs_private.h"
 #include "fs/status_text.h"
 
 #define N G_GUINT64_FORMAT
-
-static const char *plural(uint64_t n)
-{
-    return n == 1 ? "" : "s";
-}
 
 static void append_head(GString *text, const NrdFs *fs, int64_t up_ms)
 {
@@ -43,7 +39,7 @@ static void append_count(GString *text, bool *first, uint64_t n, const char *wha
 {
     if (n == 0)
         return;
-    g_string_append_printf(text, "%s%" N " %s%s %s", *first ? "" : ", ", n, what, plural(n), state);
+    g_string_append_printf(text, "%s%" N " %s%s %s", *first ? "" : ", ", n, what, nrd_plural(n), state);
     *first = false;
 }
 
@@ -99,9 +95,9 @@ static void append_sums(GString *text, const NrdSummary *summary)
     g_string_append(text, "stored       ");
     nrd_append_size(text, summary->size_bytes);
     g_string_append_printf(text, "\nbacklog      %" N " record%s readable and not settled\n", summary->lag,
-                           plural(summary->lag));
+                           nrd_plural(summary->lag));
     g_string_append_printf(text, "in flight    %" N " record%s leased to consumers\n", summary->in_flight,
-                           plural(summary->in_flight));
+                           nrd_plural(summary->in_flight));
 }
 
 static void append_ingress(GString *text, const NrdSummary *summary, bool read_only)
@@ -114,10 +110,10 @@ static void append_ingress(GString *text, const NrdSummary *summary, bool read_o
         return;
     }
     g_string_append_printf(text, "ingress      %" N " part%s waiting, ", summary->ingress_parts,
-                           plural(summary->ingress_parts));
+                           nrd_plural(summary->ingress_parts));
     if (summary->ingress_stuck > 0)
         g_string_append_printf(text, "%" N " partition%s stuck, ", summary->ingress_stuck,
-                               plural(summary->ingress_stuck));
+                               nrd_plural(summary->ingress_stuck));
     g_string_append(text, "WAL ");
     nrd_append_size(text, summary->ingress_bytes);
     g_string_append_c(text, '\n');
@@ -125,7 +121,7 @@ static void append_ingress(GString *text, const NrdSummary *summary, bool read_o
 
 static void append_flow(GString *text, const char *label, uint64_t n, int64_t up_ms)
 {
-    g_string_append_printf(text, "%-13s%" N " record%s since the start, ", label, n, plural(n));
+    g_string_append_printf(text, "%-13s%" N " record%s since the start, ", label, n, nrd_plural(n));
     nrd_append_rate(text, n, up_ms);
     g_string_append_c(text, '\n');
 }
@@ -189,7 +185,7 @@ static char *root_status_text(NrdNode *node)
     append_ingress(text, &summary, read_only);
     if (summary.n_children > 0)
         g_string_append_printf(text, "fan-out      %" N " child%s of %" N " topic%s\n", summary.n_children,
-                               summary.n_children == 1 ? "" : "ren", summary.n_parents, plural(summary.n_parents));
+                               summary.n_children == 1 ? "" : "ren", summary.n_parents, nrd_plural(summary.n_parents));
     append_flow(text, "produced", summary.n_produced, up_ms);
     if (summary.n_children > 0 || summary.n_copied > 0)
         append_flow(text, "copied", summary.n_copied, up_ms);

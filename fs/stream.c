@@ -396,17 +396,20 @@ int nrd_stream_settle_record(NrdHandle *handle, NrdVerb verb, int64_t partition,
     return error;
 }
 
-void nrd_log_settle_refused(NrdPlace place, int error)
+void nrd_log_settle_refused(NrdPlace place, const char *line, size_t size, int error)
 {
+    NrdLevel level = error == -EINVAL ? NRD_LEVEL_WARNING : NRD_LEVEL_NOTICE;
+    const char *why = NULL;
     if (error == -EINVAL)
-        nrd_diag(
-            NRD_LEVEL_WARNING, place,
-            "a line was refused: it is malformed, names records of several partitions, or its receipt is of another "
-            "partition");
+        why = "it is malformed, names records of several partitions, or its receipt is of another partition";
     else if (error == -ESTALE)
-        nrd_diag(NRD_LEVEL_NOTICE, place, "a receipt was refused: its lease has lapsed, was settled, or never was");
+        why = "its lease has lapsed, was settled, or never was";
     else if (error == -EAGAIN)
-        nrd_diag(NRD_LEVEL_NOTICE, place, "an ack was refused: too many records are acked ahead of an open one");
+        why = "too many records are acked ahead of an open one";
+    if (!why)
+        return;
+    g_autofree char *text = nrd_quote(line, size);
+    nrd_diag(level, place, "the line %s was refused: %s", text, why);
 }
 
 typedef struct FrontierWait {

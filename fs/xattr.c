@@ -205,21 +205,20 @@ void nrd_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
     g_string_free(list, TRUE);
 }
 
-/* Says in the log what is refused, and is the error. Foreign names are no concern of ours. */
-static int refuse(const NrdNode *node, const char *full_name, int error)
+static void log_refused(const NrdNode *node, const char *name, const char *why)
 {
-    if (g_str_has_prefix(full_name, PREFIX))
-        nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(node), "the attribute %s cannot be set: only a topic's settings can",
-                 full_name);
-    return error;
+    g_autofree char *quoted = nrd_quote(name, strlen(name));
+    nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(node), "changing the attribute %s refused: %s", quoted, why);
 }
 
 static int set_config(NrdNode *node, const char *key, const char *value, size_t size, int flags)
 {
     if (flags & XATTR_CREATE)
         return -EEXIST;
-    if (memchr(value, '\n', size) || memchr(value, '\0', size))
+    if (memchr(value, '\n', size) || memchr(value, '\0', size)) {
+        log_refused(node, key, "a value is one line without NUL bytes");
         return -EINVAL;
+    }
     GString *line = g_string_new(key);
     g_string_append_c(line, '=');
     g_string_append_len(line, value, (gssize)size);
@@ -231,14 +230,17 @@ static int set_config(NrdNode *node, const char *key, const char *value, size_t 
 
 static int set_value(NrdNode *node, const char *full_name, const char *value, size_t size, int flags)
 {
-    if (holder_of(node) != HOLDER_TOPIC || !g_str_has_prefix(full_name, PREFIX))
-        return refuse(node, full_name, -EPERM);
+    if (!g_str_has_prefix(full_name, PREFIX))
+        return -EPERM; /* of programs that copy them: not worth a line */
     const char *name = full_name + strlen(PREFIX);
-    if (strcmp(name, "incarnation") == 0)
-        return refuse(node, full_name, -EPERM);
-    if (!g_strv_contains(nrd_config_keys(), name))
-        return refuse(node, full_name, -EINVAL); /* an unknown setting */
-    return set_config(node, name, value, size, flags);
+    if (holder_of(node) != HOLDER_TOPIC || strcmp(name, "incarnation") == 0) {
+        log_refused(node, full_name, "it can only be read");
+        return -EPERM;
+    }
+    if (g_strv_contains(nrd_config_keys(), name))
+        return set_config(node, name, value, size, flags);
+    log_refused(node, full_name, "there is no such setting; `config` lists them");
+    return -EINVAL;
 }
 
 void nrd_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
@@ -254,5 +256,7 @@ void nrd_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
     NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
     bool known = node && known_name(node, name);
-    nrd_reply_error(req, known ? refuse(node, name, -EPERM) : -ENODATA);
+    if (known)
+        log_refused(node, name, "no attribute can be removed");
+    nrd_reply_error(req, known ? -EPERM : -ENODATA);
 }

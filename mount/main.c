@@ -11,6 +11,7 @@
 #include "mount/mountpoint.h"
 #include "mount/notify.h"
 #include "mount/options.h"
+#include "mount/privileges.h"
 #include "mount/signals.h"
 
 #include <errno.h>
@@ -214,6 +215,9 @@ static int run(Daemon *daemon, struct fuse_args *args)
 {
     char *why = NULL;
     const NrdMountOptions *options = &daemon->options;
+    int rc = nrd_privileges_drop();
+    if (rc < 0)
+        return fail(g_strdup_printf("capabilities that are not needed could not be given up: %s", g_strerror(-rc)));
     if (nrd_mountpoint_check_fuse(&why) < 0 ||
         nrd_mountpoint_check(options->data, options->mountpoint, options->nonempty, &daemon->data, &daemon->mountpoint,
                              &why) < 0)
@@ -223,7 +227,7 @@ static int run(Daemon *daemon, struct fuse_args *args)
     ignore_signal(SIGPIPE);
     ignore_signal(SIGXFSZ); /* a file size limit is an error of the write (EFBIG), not the end */
     if (!options->foreground && !options->debug) {
-        int rc = nrd_background_fork();
+        rc = nrd_background_fork();
         if (rc < 0)
             return fail(g_strdup_printf("going into the background failed: %s", g_strerror(-rc)));
     }

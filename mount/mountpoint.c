@@ -187,7 +187,11 @@ int nrd_mountpoint_check_fuse(char **ret_why)
                       g_strdup("/dev/fuse does not exist: load the kernel module (modprobe fuse), or "
                                "give the container that device"));
     if (fd < 0)
-        return refuse(ret_why, -errno, g_strdup_printf("/dev/fuse cannot be opened: %s", g_strerror(errno)));
+        return refuse(ret_why, -errno,
+                      g_strdup_printf("/dev/fuse cannot be opened: %s%s", g_strerror(errno),
+                                      errno == EACCES  ? "; chmod 666 /dev/fuse lets every user mount"
+                                      : errno == EPERM ? "; give the container that device"
+                                                       : ""));
     close(fd);
     g_autofree char *fusermount = g_find_program_in_path("fusermount3");
     if (!fusermount && geteuid() != 0)

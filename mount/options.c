@@ -16,7 +16,7 @@
 #define MAX_INTERVAL_MS (INT64_C(366) * 86400 * 1000) /* a year */
 #define MAX_MEMORY_BYTES (UINT64_C(1) << 44)
 
-enum { KEY_IGNORED, KEY_REFUSED };
+enum { KEY_IGNORED, KEY_REFUSED, KEY_ENGINE };
 
 #define OPT(template, field, value)                                                                                    \
     {                                                                                                                  \
@@ -54,6 +54,8 @@ static const struct fuse_opt specs[] = {
     FUSE_OPT_KEY("max_idle_threads=", KEY_IGNORED), /* threads that are there stay */
     FUSE_OPT_KEY("clone_fd", KEY_IGNORED),          /* one descriptor is as fast: see loop.c */
     FUSE_OPT_KEY("max_read=", KEY_REFUSED),
+    FUSE_OPT_KEY("engine=", KEY_ENGINE),
+    FUSE_OPT_KEY("url=", KEY_ENGINE), /* belongs to it */
     FUSE_OPT_END,
 };
 
@@ -64,6 +66,12 @@ static int on_argument(void *data, const char *arg, int key, struct fuse_args *o
         return 0;
     if (key == KEY_REFUSED) {
         fprintf(stderr, "naradfs: option %s is not supported\n", arg);
+        return -1;
+    }
+    if (key == KEY_ENGINE) {
+        fprintf(stderr,
+                "naradfs: option %s: this build has only the local engine, whose records are in DATA; leave it out\n",
+                arg);
         return -1;
     }
     if (key == FUSE_OPT_KEY_OPT) {
@@ -90,7 +98,8 @@ static int read_number(const char *name, const char *text, unsigned base, uint32
         return 0;
     if (!g_ascii_string_to_unsigned(text, base, 0, max, &value, NULL)) {
         if (base == 8)
-            fprintf(stderr, "naradfs: option %s=%s: an octal number up to %o is expected\n", name, text, (unsigned)max);
+            fprintf(stderr, "naradfs: option %s=%s: an octal number (digits 0 to 7) up to %o is expected\n", name, text,
+                    (unsigned)max);
         else
             fprintf(stderr, "naradfs: option %s=%s: a decimal number up to %u is expected\n", name, text,
                     (unsigned)max);

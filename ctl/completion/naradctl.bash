@@ -21,6 +21,15 @@ _naradctl_topics() {
     done
 }
 
+# Settings of a topic, given as MNT TOPIC or, of the only mount, as TOPIC.
+_naradctl_settings() {
+    local mnt=$1 topic=$2 key value
+    [ -d "$mnt/topics" ] || { topic=$mnt mnt=$(_naradctl_mounts); }
+    while IFS='=' read -r key value; do
+        printf '%s=\n' "$key"
+    done 2>/dev/null <"$mnt/topics/$topic/config"
+}
+
 # TOPIC/pNNNNN of a data directory.
 _naradctl_partitions() {
     local dir
@@ -31,8 +40,8 @@ _naradctl_partitions() {
 
 _naradctl() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]}
-    local verbs="check dump export import topics describe top delete bench"
-    local options="--help" words="" files="" i n=0 first=""
+    local verbs="check dump export import topics describe config top delete bench"
+    local options="--help" words="" files="" i n=0 first="" second=""
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W "$verbs --help --version" -- "$word")
@@ -45,6 +54,7 @@ _naradctl() {
         -*) ;;
         *)
             [ $n -eq 0 ] && first=${COMP_WORDS[i]}
+            [ $n -eq 1 ] && second=${COMP_WORDS[i]}
             n=$((n + 1))
             ;;
         esac
@@ -67,6 +77,17 @@ _naradctl() {
         [ "$verb" = describe ] && options+=" --json" || options+=" --yes"
         words=$(_naradctl_topics "$first")
         [ $n -eq 0 ] && words+=$'\n'$(_naradctl_mounts) && files=d
+        ;;
+    config)
+        options+=" --json"
+        if [ $n -eq 0 ]; then
+            words=$(_naradctl_topics "")$'\n'$(_naradctl_mounts) files=d
+        elif [ $n -eq 1 ] && [ -d "$first/topics" ]; then
+            words=$(_naradctl_topics "$first")
+        else
+            words=$(_naradctl_settings "$first" "$second")
+            compopt -o nospace 2>/dev/null
+        fi
         ;;
     *) return ;;
     esac

@@ -86,6 +86,15 @@ void nrd_diag(NrdLevel level, NrdPlace place, const char *format, ...)
     fwrite(line->str, 1, line->len, stderr);
 }
 
+char *nrd_quote(const char *text, size_t size)
+{
+    GString *quoted = g_string_new("\"");
+    for (size_t i = 0; i < size && i < NRD_QUOTE_MAX; i++)
+        g_string_append_c(quoted, g_ascii_isprint(text[i]) && text[i] != '"' ? text[i] : '?');
+    g_string_append(quoted, size > NRD_QUOTE_MAX ? "...\"" : "\"");
+    return g_string_free(quoted, FALSE);
+}
+
 void nrd_counter_add(NrdCounter counter, uint64_t n)
 {
     g_assert(counter < NRD_N_COUNTERS);

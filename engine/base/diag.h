@@ -4,6 +4,7 @@
 #ifndef NRD_BASE_DIAG_H
 #define NRD_BASE_DIAG_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum NrdLevel {
@@ -36,6 +37,17 @@ void nrd_diag_use_syslog(const char *ident);
 
 /* Writes one line: "<what> topic=T partition=P offset=O". The text says what happened, to what, and what to do. */
 void nrd_diag(NrdLevel level, NrdPlace place, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* What somebody wrote, for a line of the log: in quotes, cut after NRD_QUOTE_MAX bytes, with ? for whatever is not printable
+ * ASCII, and for quotes. g_free. */
+#define NRD_QUOTE_MAX 80
+char *nrd_quote(const char *text, size_t size);
+
+/* "" for one, else "s". */
+static inline const char *nrd_plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
 
 /* Process-wide counters, each with the name of its metric. */
 typedef enum NrdCounter {

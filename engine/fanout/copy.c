@@ -243,8 +243,8 @@ static void tell_dropped(NrdFanCursor *cursor, uint64_t n)
     atomic_fetch_add(&cursor->link->n_dropped, n);
     nrd_counter_add(NRD_COUNTER_FANOUT_DROPPED, n);
     nrd_diag(NRD_LEVEL_ERROR, nrd_cursor_place(cursor),
-             "%" G_GUINT64_FORMAT " records will never be copied to %s: retention was faster, or they are damaged", n,
-             cursor->link->child_name);
+             "%" G_GUINT64_FORMAT " record%s will never be copied to %s: retention was faster, or damage", n,
+             nrd_plural(n), cursor->link->child_name);
 }
 
 /* The batch under way, or a new one. */

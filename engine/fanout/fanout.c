@@ -275,8 +275,8 @@ static void tell_left_behind(NrdLink *link)
         n += left_behind(link->cursors->pdata[i]);
     if (n > 0)
         nrd_diag(NRD_LEVEL_WARNING, (NrdPlace){ link->parent_name, NRD_NO_PARTITION, NRD_NO_OFFSET },
-                 "copying to %s ends; %" G_GUINT64_FORMAT " records that waited to be copied are not copied any more",
-                 link->child_name, (guint64)n);
+                 "copying to %s ends, with %" G_GUINT64_FORMAT " record%s that waited and will not be copied any more",
+                 link->child_name, (guint64)n, nrd_plural(n));
 }
 
 bool nrd_fanout_stop(NrdFanout *f, const void *parent, const char *child)

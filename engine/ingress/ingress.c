@@ -358,11 +358,12 @@ void nrd_ingress_start(NrdIngress *ingress)
     nrd_dispatcher_start(ingress->dispatcher);
 }
 
-void nrd_ingress_close(NrdIngress *ingress, int64_t drain_ms)
+int nrd_ingress_close(NrdIngress *ingress, int64_t drain_ms)
 {
     if (!ingress)
-        return;
+        return 0;
     uint64_t durable = 0;
+    int rc = 0;
     nrd_wal_settle(ingress->wal); /* the last checkpoint says that all sequences below the next one are known */
     if (!nrd_dispatcher_drain(ingress->dispatcher, drain_ms))
         nrd_diag(NRD_LEVEL_NOTICE, NRD_NOWHERE,
@@ -372,10 +373,15 @@ void nrd_ingress_close(NrdIngress *ingress, int64_t drain_ms)
     /* A WAL that was never written needs no checkpoint. */
     uint64_t next = nrd_wal_next_sequence(ingress->wal);
     nrd_dispatcher_set_top(ingress->dispatcher, next, 0);
-    if (next > 1 && write_checkpoint(ingress, 0) == 0)
+    if (next > 1)
+        rc = write_checkpoint(ingress, 0);
+    if (rc < 0) /* nobody comes later to try again, and what it does not say may come twice */
+        rc = write_checkpoint(ingress, 0);
+    if (next > 1 && rc == 0)
         durable = next;
     nrd_wal_close(ingress->wal, durable);
     ingress_free(ingress);
+    return rc;
 }
 
 /* ---- the rest ---- */

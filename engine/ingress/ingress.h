@@ -95,8 +95,9 @@ int nrd_ingress_open(const NrdIngressOptions *options, NrdIngress **ret_ingress)
 void nrd_ingress_start(NrdIngress *ingress);
 
 /* Waits for the appends that are under way, then up to drain_ms until all is dispatched, ends the workers, writes the
- * checkpoint. Nobody begins to append or claim any more. What is left is for the next start. Takes NULL. */
-void nrd_ingress_close(NrdIngress *ingress, int64_t drain_ms);
+ * checkpoint. Nobody begins to append or claim any more. What is left is for the next start. Takes NULL. An error (told
+ * in the log): the checkpoint could not be written, and records that are committed may come twice at the next start. */
+int nrd_ingress_close(NrdIngress *ingress, int64_t drain_ms);
 
 /* Is told of each part that was committed, before the part counts as done; release comes when nothing more will be told
  * (also when the append fails). No lock held, any thread. All may be NULL. */

@@ -265,10 +265,15 @@ static int check_topics(int root_fd, const char *path, char **ret_why)
                       "%s/topics is missing although there are topic records; restore it (nothing was changed)", path));
 }
 
+/* What is seen in them may be what a killed process has created, renamed or removed and did not get to sync. It is made
+ * durable before anything is built upon it, or deleted because of it: else a power cut could take back a record whose
+ * topic has acknowledged since. */
 static int make_folders(int root_fd, const char *path, char **ret_why)
 {
     for (size_t i = 0; i < G_N_ELEMENTS(folders); i++) {
         int rc = nrd_io_make_dir(root_fd, folders[i]);
+        if (rc == 0)
+            rc = nrd_io_sync_dir(root_fd, folders[i]);
         if (rc < 0)
             return refuse(ret_why, rc,
                           g_strdup_printf("%s/%s cannot be used as a folder: %s", path, folders[i], g_strerror(-rc)));

@@ -154,7 +154,8 @@ int nrd_incarnation_claim(int root_fd, const char *name, const char *id, void (*
         rc = make_fresh(root_fd, name, id);
     } else if (rc == 0 && marker == MARKER_NONE) {
         claim = NRD_CLAIM_ADOPTED;
-        rc = write_marker(root_fd, name, id);
+        /* the folder's own name may not be durable: an earlier try may have failed there */
+        rc = make_fresh(root_fd, name, id);
     } else if (rc == 0 && marker == MARKER_FOREIGN) {
         claim = NRD_CLAIM_QUARANTINED;
         rc = replace_foreign(root_fd, name, id, other, after_rename, user_data, &why);

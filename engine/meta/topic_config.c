@@ -1,6 +1,8 @@
 /* The one table of settings: names, defaults, ranges. Everything else here walks it. */
 #include "engine/meta/topic_config.h"
 
+#include "engine/base/diag.h"
+
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
@@ -127,11 +129,18 @@ static char *allowed(const Key *key)
     return g_strdup_printf("%sa number from %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT, zero, key->min, key->max);
 }
 
+char *nrd_topic_config_allowed(const char *key_name)
+{
+    const Key *key = find_key(key_name);
+    return key ? allowed(key) : NULL;
+}
+
 int nrd_topic_config_set(NrdTopicConfig *config, const char *key_name, const char *value, char **ret_why)
 {
     const Key *key = find_key(key_name);
     if (!key) {
-        say(ret_why, g_strdup_printf("there is no setting '%s'", key_name));
+        g_autofree char *quoted = nrd_quote(key_name, strlen(key_name));
+        say(ret_why, g_strdup_printf("there is no setting %s; `config` lists them", quoted));
         return -EINVAL;
     }
     int64_t number;
@@ -139,7 +148,8 @@ int nrd_topic_config_set(NrdTopicConfig *config, const char *key_name, const cha
                  ((number >= key->min && number <= key->max) || (key->zero_too && number == 0));
     if (!valid) {
         g_autofree char *range = allowed(key);
-        say(ret_why, g_strdup_printf("%s cannot be '%s': %s is allowed", key_name, value, range));
+        g_autofree char *quoted = nrd_quote(value, strlen(value));
+        say(ret_why, g_strdup_printf("%s cannot be %s: %s is allowed", key_name, quoted, range));
         return -EINVAL;
     }
     *field(config, key) = number;
@@ -172,7 +182,8 @@ static int apply_line(NrdTopicConfig *config, const char *line, char **ret_why)
         return 0;
     const char *equals = strchr(line, '=');
     if (!equals) {
-        say(ret_why, g_strdup_printf("'%s' is not key=value", line));
+        g_autofree char *quoted = nrd_quote(line, strlen(line));
+        say(ret_why, g_strdup_printf("%s is not key=value", quoted));
         return -EINVAL;
     }
     g_autofree char *key = g_strndup(line, (gsize)(equals - line));

@@ -36,6 +36,9 @@ const char *const *nrd_topic_config_keys(void);
  * nrd_topic_config_check. ret_why may be NULL. *config is unchanged on failure. */
 int nrd_topic_config_set(NrdTopicConfig *config, const char *key, const char *value, char **ret_why) NRD_MUST_CHECK;
 
+/* What is allowed for a key, in words (g_free); NULL for an unknown key. */
+char *nrd_topic_config_allowed(const char *key);
+
 /* The rules between keys. -EINVAL with a sentence. */
 int nrd_topic_config_check(const NrdTopicConfig *config, char **ret_why) NRD_MUST_CHECK;
 

@@ -28,6 +28,9 @@ BUILDS = {
 UNIT_LIMIT_S = 300
 MOUNT_LIMIT_S = 900
 THREADS_LIMIT_S = 2400
+SWEEP_LIMIT_S = 600
+FUZZ_SECONDS = int(os.environ.get("NARADFS_FUZZ_SECONDS", "1"))  # for each target; 0: none
+FUZZ_LIMIT_S = 600 + 30 * FUZZ_SECONDS
 
 
 class Tally:
@@ -198,6 +201,21 @@ class MountTests:
         tally.many(what, passed, failed, skipped)
 
 
+class Fuzzing:
+    """Every fuzz target for a moment, beside other tests: it takes turns with them (scripts/fuzz runs longer ones)."""
+
+    def __init__(self):
+        self.out = tempfile.TemporaryFile()
+        command = ["nice", "-n", "10", "scripts/fuzz", "--seconds", str(FUZZ_SECONDS), "--jobs", "2"]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=self.out,
+                                        stderr=subprocess.STDOUT, start_new_session=True)
+
+    def finish(self, tally):
+        good, output = finish(self.process, self.out, FUZZ_LIMIT_S)
+        print(tail(output, 30))
+        tally.one(f"fuzz targets, {FUZZ_SECONDS} s each", good, output)
+
+
 def run_script(tally):
     """scripts/run, twice, over folders of its own."""
     folder = os.path.join(ROOT, BUILD, "run-script")
@@ -208,6 +226,27 @@ def run_script(tally):
         tally.one(f"scripts/run, {times}", good and "hello from" in output, output)
     good, output = run(["fusermount3", "-u", mnt], 30)
     tally.one("unmount after scripts/run", good, output)
+    unmount_below(folder)
+
+
+def sweeps(tally):
+    """The slice of the sweeps; and, in CI, that five mutations of the engine would be noticed by it."""
+    good, output = run([os.path.join(BUILD, "tests", "sim", "sweep"), "--slice"], SWEEP_LIMIT_S)
+    tally.one("sweeps: " + tail(output, 1), good, output)
+    if os.environ.get("CI"):
+        tally.one("mutants", *run(["scripts/mutants", "--few"], SWEEP_LIMIT_S))
+
+
+def soak(tally):
+    """A slice of scripts/soak: a few rounds of each part."""
+    if os.getuid() != 0 or not os.path.exists("/dev/loop-control"):
+        tally.say("note", "scripts/soak takes root and loop devices; its slice is left out")
+        return
+    folder = os.path.join(ROOT, BUILD, "soak")
+    unmount_below(folder)
+    daemon = os.path.join(ROOT, BUILD, "mount", "naradfs")
+    good, output = run(["scripts/soak", "--quick", "--dir", folder], 300, {"NARADFS": daemon})
+    tally.one("scripts/soak, a slice", good and " parts passed, 0 failed" in output, output)
     unmount_below(folder)
 
 
@@ -246,11 +285,17 @@ def main():
     envs = {name: sanitizer_env(tally) if name == "sanitizers" else {} for name in tested}
     for name in tested:
         unit_tests(tally, name, envs[name])
-    for tests in [MountTests(name, envs[name]) for name in tested]:
+    if "gcc" in built:
+        sweeps(tally)
+    beside = [MountTests(name, envs[name]) for name in tested]
+    if FUZZ_SECONDS > 0 and not options.quick:
+        beside.append(Fuzzing())
+    for tests in beside:
         tests.finish(tally)
     if "gcc" in built and not options.quick:
         run_script(tally)
         threads(tally)
+        soak(tally)
         if os.environ.get("CI"):
             package(tally)
 

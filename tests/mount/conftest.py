@@ -16,6 +16,8 @@ DEFAULT_LIMIT_S = 60
 
 
 def pytest_configure(config):
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # of a shell's background job; what tests start would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "limit(seconds): how long this test may take")
     if not os.path.exists(NARADFS):
         raise pytest.UsageError(f"{NARADFS} is missing: build it, or set NARADFS to the daemon to test")

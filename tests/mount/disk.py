@@ -22,6 +22,7 @@ def run(*command):
 class Disk:
     def __init__(self, base, size, kind="ext4", options=()):
         self.image, self.folder, self.n_images = f"{base}/disk.img", f"{base}/disk", 1
+        self.options = "loop,nouuid" if kind == "xfs" else "loop"  # a copy of a disk that is kept has its name, too
         os.mkdir(self.folder)
         with open(self.image, "wb") as file:
             file.truncate(size)
@@ -34,7 +35,7 @@ class Disk:
             pytest.skip("no loop device: " + done.stderr.decode().strip())
 
     def mount(self):
-        return run("mount", "-o", "loop", self.image, self.folder)
+        return run("mount", "-o", self.options, self.image, self.folder)
 
     def umount(self, lazily=False):
         return run("umount", *["-l"] * lazily, self.folder).returncode == 0

@@ -73,6 +73,7 @@ class Mount:
         self.data = os.path.join(self.base, "data")
         self.mnt = os.path.join(self.base, "mnt")
         self.options = options
+        self.variables = {}  # of the daemon's environment, beside what is there
         self.binary = binary or NARADFS
         self.process = None
         self.n_starts = 0
@@ -83,7 +84,7 @@ class Mount:
     # -- life
 
     def env(self):
-        env = dict(os.environ)
+        env = {**os.environ, **self.variables}
         log = f"log_path={self.base}/sanitizer"
         for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"):
             env[name] = ":".join(filter(None, [env.get(name), log]))

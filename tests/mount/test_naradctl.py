@@ -414,6 +414,20 @@ def test_check_shows_a_bar_on_a_terminal_only(data):
     assert piped.stdout == done.stdout
 
 
+def test_check_notes_a_partition_whose_files_are_gone(mounts):
+    m = mounts()
+    produce(m.make("t", partitions=2), "a")
+    m.stop()
+    assert check(m.data)[0] == []  # p00001 was never used
+    for name in os.listdir(m.data_part("t")):
+        os.unlink(f"{m.data_part('t')}/{name}")
+    later = os.stat(m.data + "/format").st_mtime + 60
+    os.utime(m.data_part("t"), (later, later))
+    (found,), summary = check(m.data)
+    assert (found["severity"], found["kind"], found["path"]) == ("note", "folder", "topics/t/p00000")
+    assert "whose files somebody removed" in found["message"]
+
+
 def test_check_passes_over_holes_and_misses_nothing_behind_them(data):
     """A segment of a terabyte that takes next to nothing on the disk: no minutes, and damage far behind is found."""
     *sealed, active = segments(data + "/topics/t/p00000")
@@ -614,6 +628,66 @@ def test_describe_tells_settings_and_partitions(m):
         assert rows("describe", "--json", *words)[0]["topic"] == "-odd"
     assert "no name of a topic" in refused("describe", m.mnt, "../t")
     assert "no naradfs is mounted" in refused("describe", m.base, "t")
+
+
+def settings(m, topic):
+    return dict(line.split("=") for line in read_file(m.topic(topic) + "/config").decode().splitlines())
+
+
+def test_config_shows_and_changes_settings(m):
+    m.make("t", partitions=2)
+    (row,) = rows("config", "--json", m.mnt, "t")
+    assert row["topic"] == "t" and {key: str(value) for key, value in row["settings"].items()} == settings(m, "t")
+    header, *table = ctl("config", m.mnt, "t").decode().splitlines()
+    assert header.split() == ["setting", "value", "default", "allowed"]
+    assert [line.split()[0] for line in table] == list(settings(m, "t"))
+    assert "partitions             2              1              a number from 1 to 1024" in table
+    assert "codec                  none           none           none or zstd" in table
+    assert ctl("config", m.mnt, "t", "linger_ms=7", "codec=zstd", "partitions=3") == b""
+    assert {"linger_ms": "7", "codec": "zstd", "partitions": "3"}.items() <= settings(m, "t").items()
+    assert rows("config", "-j", m.mnt, "t", "linger_ms=8")[0]["settings"]["linger_ms"] == 8
+    m.make("-odd")
+    assert ctl("config", "--", m.mnt, "-odd", "linger_ms=9") == b"" and settings(m, "-odd")["linger_ms"] == "9"
+
+
+@pytest.mark.parametrize("words,sentence", [
+    (["linger_ms=70000"], "linger_ms cannot be \"70000\": a number from 0 to 60000 is allowed"),
+    (["codec=gzip"], "codec cannot be \"gzip\": none or zstd is allowed"),
+    (["retention_ms=5"], "retention_ms cannot be \"5\": 0 or a number from 1000 up is allowed"),
+    (["zstd_level="], "zstd_level cannot be \"\": a number from 1 to 19 is allowed"),
+    (["lingerms=7"], "there is no setting \"lingerms\"; `config` lists them"),
+    (["partitions=1"], "partitions can only grow, from 2 up"),
+    (["retention_bytes=65536"], "retention_bytes (65536) cannot be less than segment_bytes (67108864)"),
+    (["fanout_delay_ms=7"], "fanout_delay_ms stays as it is while the topic is a child of another one; detach it first"),
+])
+def test_config_says_what_is_refused_and_changes_nothing(m, words, sentence):
+    m.make("t", partitions=2)
+    m.make("parent")
+    os.mkdir(m.topic("parent") + "/children/t")
+    before = read_file(m.topic("t") + "/config")
+    for order in (["linger_ms=9", "max_in_flight=9", *words], [*words, "linger_ms=9"]):
+        if words[0].startswith("linger_ms"):
+            order = [word for word in order if word != "linger_ms=9"]
+        said = refused("config", m.mnt, "t", *order)
+        assert sentence in said and said.endswith("; nothing was changed\n"), said
+    assert read_file(m.topic("t") + "/config") == before
+
+
+def test_config_and_what_is_no_setting(m):
+    m.make("t", linger_ms=7)
+    m.make("child", fanout_delay_ms=7200000)
+    os.mkdir(m.topic("t") + "/children/child")
+    assert "an hour more than the delay of each child" in refused("config", m.mnt, "t", "retention_ms=3600000")
+    assert '"linger_ms" is not KEY=VALUE' in refused("config", m.mnt, "t", "codec=zstd", "linger_ms", code=2)
+    assert "is not KEY=VALUE" in refused("config", m.mnt, "t", "linger_ms=1\ncodec=zstd", code=2)
+    assert "a setting is written KEY=VALUE" in refused("config", m.mnt, "t", "linger_ms", code=2)
+    assert "no topic is named" in refused("config", "linger_ms=7", code=2)
+    assert "there is no topic x" in refused("config", m.mnt, "x", "linger_ms=8")
+    assert settings(m, "t")["linger_ms"] == "7" and settings(m, "t")["codec"] == "none"
+    m.stop()
+    m.options = "ro"
+    m.start()
+    assert "Read-only file system; nothing was changed" in refused("config", m.mnt, "t", "linger_ms=8")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a mount namespace of its own")
@@ -888,6 +962,13 @@ def test_top_shows_rates_in_a_pipe(m):
     refused("top", "-d", "0", m.mnt, code=2)
 
 
+def test_top_takes_a_number_from_1(m):
+    m.make("t")
+    assert ctl("top", "--number", "1", "--delay", "0.05", m.mnt).decode().startswith("1 topic; ")
+    for n_pages in (0, -1):
+        assert "--number a number from 1 up" in refused("top", f"--number={n_pages}", m.mnt, code=2)
+
+
 def test_top_on_a_terminal_ends_with_q(m):
     produce(m.make("orders"), *range(42))
     status, shown = on_terminal(["top", "-d", "0.1", m.mnt], b"q", until=b"orders ")
@@ -973,6 +1054,10 @@ def test_bash_completes_verbs_options_topics_and_partitions(m):
     assert m.data in complete("check", m.data[:-1])
     assert complete("export", m.data, "ord") == {"orders/p00000", "orders/p00001"}
     assert complete("bench", "--seconds", "") == set()
+    keys = {key + "=" for key in settings(m, "orders")}
+    assert complete("config", m.mnt, "o") == {"orders", "other"}
+    assert complete("config", m.mnt, "orders", "") == keys
+    assert complete("config", "--json", m.mnt, "orders", "codec=zstd", "re") == {"retention_ms=", "retention_bytes="}
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")

@@ -25,10 +25,10 @@ def fenced(language):
     return re.search(rf"^```{language}\n((?:.*\n)*?)```$", read_file(PAGE).decode(), re.M).group(1)
 
 
-def follow(m, *names, check=True):
+def follow(m, *names, check=True, **more):
     """Runs steps one after another, as somebody would who types them."""
     env = {**m.env(), "DATA": m.data, "MNT": m.mnt, "BACKUP": m.base + "/backup",
-           "PATH": os.path.dirname(NARADFS) + ":" + os.environ["PATH"]}
+           "PATH": f"{os.path.dirname(NARADFS)}:{os.path.dirname(NARADFS)}/../ctl:{os.environ['PATH']}", **more}
     return shell("set -eu\n" + "".join(steps()[name] for name in names), env=env, cwd="/", check=check)
 
 
@@ -268,6 +268,19 @@ def test_reopening(m):
     follow(m, "reopen")
     produce(part, "c")
     assert number(part, "poisoned") == 0 and log(part) == b"a\nc\n"
+
+
+def test_moving_a_partition(m, mounts):
+    fill(m)
+    before = log(m.part("orders"))
+    assert before
+    other = mounts("other")
+    other.make("orders")
+    m.stop()
+    other.stop()
+    follow(m, "move a partition", OTHER=other.data)
+    other.start()
+    assert log(other.part("orders")) == before
 
 
 def test_a_topic_record_from_a_backup(m):

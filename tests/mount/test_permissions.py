@@ -435,6 +435,21 @@ def test_chown_of_a_whole_topic(mounts):
     assert {row[:2] for row in owners_and_modes(m, "topics/u").values()} == {(OWNER.uid, TEAM)}
 
 
+def test_what_is_so_already_is_not_written_again(m):
+    """chown -R says the same of every record that is listed: one change of the topic's record is enough."""
+    part = m.make("t")
+    produce(part, *range(20))
+    seen = set()
+    for name in ("log", "log.jsonl", "records/3", "records/4", "from/start"):
+        os.chown(f"{part}/{name}", 7000, 7001)
+        os.chmod(f"{part}/{name}", 0o440)
+        seen.add(os.stat(m.data + "/meta/t.topic").st_mtime_ns)
+    assert len(seen) == 1
+    os.chmod(part + "/log", 0o400)
+    assert os.stat(m.data + "/meta/t.topic").st_mtime_ns not in seen
+    assert stat.S_IMODE(os.stat(part + "/records/9").st_mode) == 0o400
+
+
 def test_a_new_owner_at_once(mounts):
     """What was looked at a moment ago is not taken for true still."""
     m = mounts(options="allow_other")

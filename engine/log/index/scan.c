@@ -420,6 +420,7 @@ static int step(Scan *s, bool *ret_done)
         return r;
     NrdFrameFault fault = s->reader.fault;
     s->foreign_first |= end->pos == 0 && s->reader.fault == NRD_FRAME_WRONG_OFFSET;
+    r = 0;
     if (s->reader.fault == NRD_FRAME_BAD_RECORDS)
         resync = (Resync){ true, s->reader.end_pos, end->offset + s->reader.header.n_records };
     else

@@ -89,7 +89,7 @@ int nrd_hwm_empty(int root_fd, const char *path, bool again)
 
 int nrd_hwm_write(int root_fd, const char *dir, const char *path, uint64_t value)
 {
-    uint8_t bytes[HWM_BYTES];
+    uint8_t bytes[HWM_BYTES + 1] = { 0 };
     uint64_t size = 0;
     bool created = false;
     int fd = -1;
@@ -100,14 +100,17 @@ int nrd_hwm_write(int root_fd, const char *dir, const char *path, uint64_t value
         r = open_file(root_fd, path, O_WRONLY | O_CREAT, &fd, &size);
     }
     nrd_put_be64(bytes, value);
+    /* A size may reach the disk without its bytes, and eight zeros are a boundary that hides every record. So a file that
+     * has to grow gets a byte too many, which counts as empty, and loses it when its bytes are on the disk. One that has
+     * eight keeps them: they lie in one sector, and are the old ones or the new ones after a crash. */
+    bool grows = size != HWM_BYTES;
     if (r == 0)
-        r = nrd_io_pwrite_full(fd, bytes, sizeof bytes, 0);
-    if (r == 0 && size > HWM_BYTES)
-        r = nrd_io->ftruncate(fd, HWM_BYTES);
-    /* Eight bytes lie in one sector: a crash before the sync leaves the file as it was or as it should be, or of
-     * another size, which counts as empty. */
+        r = nrd_io_pwrite_full(fd, bytes, grows ? HWM_BYTES + 1 : HWM_BYTES, 0);
     if (r == 0)
         r = nrd_io->fdatasync(fd);
+    /* Not synced: a crash may leave the byte, and then the records tell the boundary. */
+    if (r == 0 && grows)
+        r = nrd_io->ftruncate(fd, HWM_BYTES);
     nrd_io_close(&fd);
     if (r == 0 && created)
         r = nrd_io_sync_dir(root_fd, dir);

@@ -26,8 +26,8 @@ void nrd_segment_report_gap(NrdSegment *segment, const NrdGap *gap)
     __atomic_add_fetch(&segment->home->n_gaps, 1, __ATOMIC_ACQ_REL);
     nrd_counter_add(NRD_COUNTER_CORRUPT_FRAMES, 1);
     nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(segment->home, (int64_t)gap->offset),
-             "damaged frame in segment %020" PRIu64 " at byte %" PRIu64 ": %" PRIu64 " records are lost", segment->base,
-             gap->pos, gap->end_offset - gap->offset);
+             "damaged frame in segment %020" PRIu64 " at byte %" PRIu64 ": %" PRIu64 " record%s lost", segment->base,
+             gap->pos, gap->end_offset - gap->offset, nrd_plural(gap->end_offset - gap->offset));
 }
 
 void nrd_segment_report_gaps(NrdSegment *segment, const GArray *gaps)

@@ -100,6 +100,9 @@ static void test_odd(void)
     check_made("00000000000000000050.log", "00000000000000000010.log", -EBADMSG);
     check_made("deadbeef", "DEADBEEF", -EBADMSG);
     check_made(" 1234 ", " 1234 5 ", -EBADMSG);
+    check_made("ahead 2", "ahead 02", -EBADMSG);
+    check_made(" 1795999061267", " +1795999061267", -EBADMSG);
+    check_made(" 1234 ", " 01234 ", -EBADMSG);
 }
 
 int main(int argc, char **argv)

@@ -170,6 +170,8 @@ static void test_malformed(void)
         "{\"payload\":\"\xc0\xaf\"}",
         "{\"payload\":[\"\xed\xa0\x80\"]}",
         "{\"payload\":\"a\tb\"}",
+        "{\"payload\":\f1}",
+        "{\v\"payload\":1}",
         "{\"payload\":\"QQ\",\"payload_encoding\":\"base64\"}",
         "{\"payload\":\"QQ=\",\"payload_encoding\":\"base64\"}",
         "{\"payload\":\"QR==\",\"payload_encoding\":\"base64\"}",

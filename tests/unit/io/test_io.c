@@ -4,7 +4,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static char *root_path;
@@ -180,6 +185,40 @@ static void test_replace_is_proven(void)
     tear_down();
 }
 
+static int count_fds(void)
+{
+    g_autoptr(GDir) dir = g_dir_open("/proc/self/fd", 0, NULL);
+    int n = 0;
+    while (g_dir_read_name(dir))
+        n++;
+    return n;
+}
+
+static bool refused(int rc)
+{
+    return rc == -ELOOP || rc == -ENOTDIR;
+}
+
+static void test_links_in_the_way(void)
+{
+    set_up();
+    g_assert_cmpint(nrd_io_make_dir(root_fd, "real"), ==, 0);
+    g_assert_cmpint(nrd_io_make_dir(root_fd, "real/deep"), ==, 0);
+    g_assert_cmpint(nrd_io_replace_file(root_fd, "real/deep/f", "x", 1), ==, 0);
+    assert_content("real/deep/f", "x");
+    g_assert_cmpint(symlinkat("real", root_fd, "dirlink"), ==, 0);
+    g_assert_cmpint(symlinkat("f", root_fd, "real/deep/link"), ==, 0);
+    g_autoptr(GBytes) bytes = NULL;
+    int fd = -1;
+    g_assert_cmpint(nrd_io_read_file(root_fd, "real/deep/link", 10, &bytes), ==, -ELOOP);
+    g_assert_true(refused(nrd_io_read_file(root_fd, "dirlink/deep/f", 10, &bytes)));
+    g_assert_true(refused(nrd_io_replace_file(root_fd, "dirlink/g", "y", 1)));
+    g_assert_true(refused(nrd_io_open_dir(root_fd, "dirlink", &fd)));
+    g_assert_cmpint(nrd_io_open_dir(root_fd, "../real", &fd), ==, -EXDEV);
+    g_assert_cmpint(nrd_io_read_file(root_fd, "real/none/f", 10, &bytes), ==, -ENOENT);
+    tear_down();
+}
+
 static void test_links_refused(void)
 {
     set_up();
@@ -202,6 +241,37 @@ static void test_links_refused(void)
     assert_content("real/f", "x");
     g_assert_cmpint(nrd_io_remove_tree(root_fd, "tree"), ==, 0);
     tear_down();
+}
+
+/* From here on openat2 does not exist, for this process. */
+static void forbid_openat2(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = { G_N_ELEMENTS(code), code };
+    g_assert_cmpint(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), ==, 0);
+    g_assert_cmpint(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), ==, 0);
+    g_assert_cmpint(syscall(SYS_openat2, AT_FDCWD, ".", NULL, 0), ==, -1);
+    g_assert_cmpint(errno, ==, ENOSYS);
+}
+
+/* On kernels, and in sandboxes, without openat2: nothing else than above. */
+static void test_without_openat2(void)
+{
+    if (!g_test_subprocess()) {
+        g_test_trap_subprocess(NULL, 0, G_TEST_SUBPROCESS_INHERIT_STDERR);
+        g_test_trap_assert_passed();
+        return;
+    }
+    forbid_openat2();
+    int n_fds = count_fds();
+    test_replace();
+    test_links_in_the_way();
+    g_assert_cmpint(count_fds(), ==, n_fds);
 }
 
 static void test_special_files(void)
@@ -289,6 +359,8 @@ int main(int argc, char **argv)
     g_test_add_func("/io/replace", test_replace);
     g_test_add_func("/io/replace-is-proven", test_replace_is_proven);
     g_test_add_func("/io/links", test_links_refused);
+    g_test_add_func("/io/links-in-the-way", test_links_in_the_way);
+    g_test_add_func("/io/without-openat2", test_without_openat2);
     g_test_add_func("/io/special-files", test_special_files);
     g_test_add_func("/io/rename", test_rename);
     g_test_add_func("/io/holes", test_holes);

@@ -222,6 +222,37 @@ static void test_huge(void)
     fixture_tear_down(&f);
 }
 
+/* A frame whose checksum is right, but whose payload is not its records, is a gap like any other: in the middle, and at
+ * the end. */
+static void test_bad_records(void)
+{
+    Fixture f;
+    size_t ends[N_FRAMES];
+    Told told;
+    NrdScanTail tail = { .torn = false };
+    fixture_set_up(&f);
+    for (unsigned which = 2; which < N_FRAMES; which += N_FRAMES - 3) {
+        GByteArray *bytes = make_segment(ends);
+        uint8_t *frame = bytes->data + ends[which - 1];
+        NrdFrameHeader header;
+        frame[NRD_FRAME_HEADER_BYTES] = 0xFF; /* the first record's length */
+        nrd_frame_decode(frame, &header);
+        nrd_frame_encode(&header, frame + NRD_FRAME_HEADER_BYTES, frame);
+        scan(&f, bytes, UINT64_MAX, &told, &tail);
+        g_assert_cmpuint(told.frames->len, ==, N_FRAMES - 1);
+        g_assert_cmpuint(told.gaps->len, ==, 1);
+        const NrdGap *gap = &g_array_index(told.gaps, NrdGap, 0);
+        g_assert_cmpuint(gap->offset, ==, 2 * which);
+        g_assert_cmpuint(gap->end_offset, ==, 2 * which + 2);
+        g_assert_cmpuint(gap->end_pos, ==, ends[which]);
+        g_assert_cmpint(told.fault, ==, NRD_FRAME_BAD_RECORDS);
+        g_assert_false(tail.torn);
+        told_clear(&told);
+        g_byte_array_unref(bytes);
+    }
+    fixture_tear_down(&f);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -229,5 +260,6 @@ int main(int argc, char **argv)
     g_test_add_func("/log/scan/watched", test_watched);
     g_test_add_func("/log/scan/short-of-its-end", test_short_of_its_end);
     g_test_add_func("/log/scan/huge", test_huge);
+    g_test_add_func("/log/scan/bad-records", test_bad_records);
     return g_test_run();
 }

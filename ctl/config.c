@@ -1,0 +1,156 @@
+/* naradctl config [MNT] TOPIC [KEY=VALUE ...]: shows a topic's settings, or changes those that are named.
+ *
+ * A change is one write to the topic's `config`, so all of it is done or nothing, and the daemon decides. What was wrong
+ * with it is worked out afterwards, from the same table of settings that the daemon has. */
+#include "ctl/cli.h"
+#include "ctl/json.h"
+#include "ctl/tree.h"
+#include "ctl/verbs.h"
+#include "engine/meta/topic_config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MOST_ARGUMENTS 1000
+
+static const NrdCliVerb verb = {
+    .arguments = "[MNT] TOPIC [KEY=VALUE...]",
+    .summary =
+        "Shows the settings of a topic, with their defaults and what is allowed, or changes those that are named:\n"
+        "all of them, or none when one is refused.",
+    .details = "naradctl config orders linger_ms=20 codec=zstd",
+    .n_least = 1,
+    .n_most = MOST_ARGUMENTS,
+};
+
+/* No name of a topic has an equals sign in it, and a path that begins like a setting can be written as ./path. */
+static bool is_setting(const char *word)
+{
+    size_t n = strspn(word, "abcdefghijklmnopqrstuvwxyz_");
+    return n > 0 && word[n] == '=';
+}
+
+/* ---- showing ---- */
+
+static void put_row(NrdJson *json, const NrdTopicConfig *defaults, const char *key, const char *value)
+{
+    g_autofree char *initial = nrd_topic_config_get(defaults, key);
+    g_autofree char *allowed = nrd_topic_config_allowed(key);
+    if (json) {
+        nrd_json_word(json, key, value);
+        return;
+    }
+    printf("%-22s %-14s %-14s %s\n", key, value, initial ? initial : "?", allowed ? allowed : "?");
+}
+
+static int show(const char *topic, const char *dir, bool as_json, char **ret_why)
+{
+    g_autofree char *path = g_strconcat(dir, "/config", NULL);
+    g_autofree char *text = NULL;
+    NrdTopicConfig defaults;
+    int rc = nrd_tree_read(path, &text);
+    if (rc < 0) {
+        *ret_why = g_strdup_printf("%s cannot be read: %s", path, g_strerror(-rc));
+        return rc;
+    }
+    g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
+    NrdJson *json = as_json ? nrd_json_new() : NULL;
+    nrd_topic_config_defaults(&defaults);
+    if (json) {
+        nrd_json_object(json, NULL);
+        nrd_json_string(json, "topic", topic);
+        nrd_json_object(json, "settings");
+    } else {
+        printf("%-22s %-14s %-14s %s\n", "setting", "value", "default", "allowed");
+    }
+    for (guint i = 0; lines[i]; i++) {
+        char *equals = strchr(lines[i], '=');
+        if (!equals)
+            continue;
+        *equals = '\0';
+        put_row(json, &defaults, lines[i], equals + 1);
+    }
+    if (json) {
+        nrd_json_object_end(json);
+        nrd_json_object_end(json);
+    }
+    nrd_json_free(json);
+    return 0;
+}
+
+/* ---- changing ---- */
+
+/* Why the daemon may have refused lines, as far as settings and their values tell (g_free); else what errno says. */
+static char *explain(const char *path, const char *lines, int error)
+{
+    g_autofree char *text = NULL;
+    char *why = NULL;
+    NrdTopicConfig config, before;
+    nrd_topic_config_defaults(&config);
+    if (error == -EBUSY)
+        return g_strdup("fanout_delay_ms stays as it is while the topic is a child of another one; detach it first");
+    if (error != -EINVAL || nrd_tree_read(path, &text) < 0 ||
+        nrd_topic_config_apply(&config, text, strlen(text), NULL) < 0)
+        return g_strdup(g_strerror(-error));
+    before = config;
+    if (nrd_topic_config_apply(&config, lines, strlen(lines), &why) < 0)
+        return why;
+    if (config.partitions < before.partitions)
+        return g_strdup_printf("partitions can only grow, from %" G_GINT64_FORMAT " up", before.partitions);
+    if (config.retention_ms != before.retention_ms)
+        return g_strdup(
+            "retention_ms has to be an hour more than the delay of each child; the daemon's log names the child");
+    return g_strdup("the daemon's log says why");
+}
+
+static int change(const char *dir, char **settings, char **ret_why)
+{
+    g_autofree char *path = g_strconcat(dir, "/config", NULL);
+    g_autofree char *joined = g_strjoinv("\n", settings);
+    g_autofree char *lines = g_strconcat(joined, "\n", NULL);
+    int rc = nrd_tree_write(path, lines);
+    if (rc < 0) {
+        g_autofree char *why = explain(path, lines, rc);
+        *ret_why = g_strdup_printf("%s; nothing was changed", why);
+    }
+    return rc;
+}
+
+static int run(const char *given, const char *topic, char **settings, bool json)
+{
+    g_autofree char *dir = NULL;
+    g_autofree char *why = NULL;
+    int rc = nrd_tree_find_topic(given, topic, NULL, &dir, &why);
+    if (rc == 0 && settings[0])
+        rc = change(dir, settings, &why);
+    if (rc == 0 && (json || !settings[0]))
+        rc = show(topic, dir, json, &why);
+    if (rc < 0)
+        nrd_cli_say("%s", why);
+    return rc;
+}
+
+int nrd_verb_config(int argc, char **argv)
+{
+    bool json = false;
+    if (!nrd_cli_parse_json(&verb, "One JSON object: the settings, as they are in the end", &argc, &argv, &json))
+        return NRD_EXIT_USAGE;
+    int n_names = 0;
+    while (1 + n_names < argc && !is_setting(argv[1 + n_names]))
+        n_names++;
+    for (int i = 1 + n_names; i < argc; i++) {
+        if (is_setting(argv[i]) && !strchr(argv[i], '\n'))
+            continue;
+        nrd_cli_say("\"%s\" is not KEY=VALUE", argv[i]);
+        return NRD_EXIT_USAGE;
+    }
+    if (n_names != 1 && n_names != 2) {
+        nrd_cli_say("%s; usage: naradctl config [OPTION...] %s",
+                    n_names == 0 ? "no topic is named" : "a setting is written KEY=VALUE", verb.arguments);
+        return NRD_EXIT_USAGE;
+    }
+    const char *given = n_names == 2 ? argv[1] : NULL;
+    return run(given, argv[n_names], argv + 1 + n_names, json) == 0 && nrd_cli_flush() ? NRD_EXIT_GOOD
+                                                                                       : NRD_EXIT_FAILED;
+}

@@ -1,0 +1,187 @@
+/* See broker.h. */
+#include "broker.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void free_record(gpointer data)
+{
+    Record *record = data;
+    g_free(record->key);
+    g_free(record->payload);
+    g_free(record);
+}
+
+static void free_partition(gpointer data)
+{
+    Partition *p = data;
+    g_ptr_array_unref(p->records);
+    g_array_unref(p->bases);
+    g_free(p);
+}
+
+void topic_init(Topic *topic, const char *id)
+{
+    *topic = (Topic){ .exists = true,
+                      .partitions = g_ptr_array_new_with_free_func(free_partition),
+                      .parent = NO_TOPIC,
+                      .visibility_timeout_ms = 30000,
+                      .max_in_flight = 1024,
+                      .max_acked_ahead = 1024 };
+    g_strlcpy(topic->id, id, sizeof topic->id);
+    topic_grow(topic, 1);
+}
+
+void topic_clear(Topic *topic)
+{
+    if (topic->exists)
+        g_ptr_array_unref(topic->partitions);
+    *topic = (Topic){ .parent = NO_TOPIC };
+}
+
+void topic_grow(Topic *topic, unsigned n_partitions)
+{
+    while (topic->partitions->len < n_partitions) {
+        Partition *p = g_new0(Partition, 1);
+        uint64_t zero = 0;
+        p->records = g_ptr_array_new_with_free_func(free_record);
+        p->bases = g_array_new(FALSE, FALSE, sizeof(uint64_t));
+        g_array_append_val(p->bases, zero);
+        g_ptr_array_add(topic->partitions, p);
+    }
+}
+
+bool topic_is_empty(const Topic *topic)
+{
+    bool empty = true;
+    for (guint i = 0; i < topic->partitions->len; i++)
+        empty = empty && partition_oldest(topic->partitions->pdata[i]) == partition_hwm(topic->partitions->pdata[i]);
+    return empty;
+}
+
+bool broker_has_children(const Broker *broker, int parent)
+{
+    bool has = false;
+    for (int i = 0; i < N_TOPICS; i++)
+        has = has || (broker->topics[i].exists && broker->topics[i].parent == parent);
+    return has;
+}
+
+void partition_append(Partition *p, const char *key, const char *payload)
+{
+    Record *record = g_new0(Record, 1);
+    record->key = g_strdup(key);
+    record->payload = g_strdup(payload);
+    g_ptr_array_add(p->records, record);
+}
+
+uint64_t partition_hwm(const Partition *p)
+{
+    return p->records->len;
+}
+
+uint64_t partition_oldest(const Partition *p)
+{
+    return g_array_index(p->bases, uint64_t, 0);
+}
+
+Record *partition_at(const Partition *p, uint64_t offset)
+{
+    return p->records->pdata[offset];
+}
+
+uint64_t partition_frontier(const Partition *p)
+{
+    uint64_t offset = 0;
+    while (offset < partition_hwm(p) && partition_at(p, offset)->state == SETTLED)
+        offset++;
+    return offset;
+}
+
+unsigned partition_count(const Partition *p, State state)
+{
+    unsigned n = 0;
+    for (uint64_t offset = partition_frontier(p); offset < partition_hwm(p); offset++)
+        n += partition_at(p, offset)->state == state;
+    return n;
+}
+
+static bool has_room(const Topic *topic, const Partition *p, uint64_t offset)
+{
+    return offset == partition_frontier(p) || partition_count(p, SETTLED) < topic->max_acked_ahead;
+}
+
+bool partition_next(const Topic *topic, const Partition *p, uint64_t *ret_offset)
+{
+    uint64_t offset = 0;
+    if (partition_count(p, LEASED) >= topic->max_in_flight)
+        return false;
+    while (offset < partition_hwm(p) && partition_at(p, offset)->state != FREE)
+        offset++;
+    *ret_offset = offset;
+    return offset < partition_hwm(p) && has_room(topic, p, offset);
+}
+
+void partition_lease(const Topic *topic, Partition *p, uint64_t offset, uint64_t nonce, int64_t now_ms)
+{
+    Record *record = partition_at(p, offset);
+    record->state = LEASED;
+    record->nonce = nonce;
+    record->expiry_ms = now_ms + topic->visibility_timeout_ms;
+}
+
+bool partition_live(const Partition *p, uint64_t offset, uint64_t nonce)
+{
+    return offset < partition_hwm(p) && partition_at(p, offset)->state == LEASED &&
+           partition_at(p, offset)->nonce == nonce;
+}
+
+int partition_ack_error(const Topic *topic, const Partition *p, uint64_t offset, uint64_t nonce)
+{
+    if (!partition_live(p, offset, nonce))
+        return -ESTALE;
+    return has_room(topic, p, offset) ? 0 : -EAGAIN;
+}
+
+void partition_seek(Partition *p, uint64_t frontier)
+{
+    for (uint64_t offset = 0; offset < partition_hwm(p); offset++)
+        partition_at(p, offset)->state = offset < frontier ? SETTLED : FREE;
+}
+
+void partition_drop_leases(Partition *p)
+{
+    partition_expire(p, INT64_MAX);
+}
+
+void partition_expire(Partition *p, int64_t now_ms)
+{
+    for (uint64_t offset = 0; offset < partition_hwm(p); offset++) {
+        Record *record = partition_at(p, offset);
+        if (record->state == LEASED && record->expiry_ms <= now_ms)
+            record->state = FREE;
+    }
+}
+
+void partition_roll(Partition *p)
+{
+    uint64_t hwm = partition_hwm(p);
+    if (hwm > g_array_index(p->bases, uint64_t, p->bases->len - 1))
+        g_array_append_val(p->bases, hwm);
+}
+
+void partition_trim(Partition *p, uint64_t offset)
+{
+    while (p->bases->len > 1 && g_array_index(p->bases, uint64_t, 1) <= offset)
+        g_array_remove_index(p->bases, 0);
+    for (uint64_t i = 0; i < partition_oldest(p); i++)
+        partition_at(p, i)->state = SETTLED;
+}
+
+unsigned key_partition(const char *key, unsigned n)
+{
+    uint32_t hash = 2166136261U;
+    for (; *key; key++)
+        hash = (hash ^ (uint8_t)*key) * 16777619U;
+    return hash % n;
+}
