@@ -63,6 +63,7 @@ class Crowd:
         pid = os.fork()
         if pid == 0:
             os._exit(self.live(number))
+        os.setpgid(pid, pid)  # what it starts is killed with it
         self.pids[pid] = number
 
     def live(self, number):
@@ -82,7 +83,7 @@ class Crowd:
     def kill_one(self, rng):
         pid, number = rng.choice(list(self.pids.items()))
         self.killed[f"{number}.{self.lives[number]}"] = now()
-        os.kill(pid, signal.SIGKILL)
+        os.killpg(pid, signal.SIGKILL)
 
     def reap(self, again):
         """Takes those that have ended; starts them again. One that ended by itself had no reason to."""
@@ -111,7 +112,7 @@ class Crowd:
         for pid, number in self.pids.items():
             self.findings.add("a process that hangs", f"{number} {self.roles[number].__name__} "
                               + read_file(f"/proc/{pid}/wchan").decode(errors="replace"))
-            os.kill(pid, signal.SIGKILL)
+            os.killpg(pid, signal.SIGKILL)
         while self.pids:
             self.reap(again=False)
             time.sleep(0.1)
@@ -179,8 +180,16 @@ def settled_down(mount):
     return False
 
 
+def forget_names(mount):
+    """Of each name that somebody has looked up the daemon keeps a node as long as the kernel remembers it, which is until
+    it needs the memory. A remount makes it forget those of this mount; only root may."""
+    if os.getuid() == 0:
+        subprocess.run(["mount", "-i", "-o", "remount,rw", mount.mnt], check=False, stdin=subprocess.DEVNULL)
+
+
 def check_usage(mount, start, early, findings):
     """At rest the daemon is back where it began, or where it was under load early on: what it keeps does not grow."""
+    forget_names(mount)
     limits = {"memory_mib": early["memory_mib"] * 5 // 4 + 16, "threads": early["threads"],
               "descriptors": start["descriptors"] + 16}
     try:
