@@ -121,6 +121,10 @@ int nrd_log_adopt_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
         }
     }
     uint64_t hidden_text = index->end.text_bytes - visible.text_bytes;
+    /* Where a gap ends was judged by what follows it, up to the end of the file. With more bytes behind that the next open
+     * might judge another way, and lose what this one serves: so nothing is added to such a segment. */
+    if (index->gaps->len > 0 && index->end.offset > nrd_segment_base(active))
+        log->roll_needed = true;
     nrd_segment_report_gaps(active, index->gaps);
     nrd_store(&log->hwm_pos, visible.pos);
     log->zero_end = 0;
