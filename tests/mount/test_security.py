@@ -129,8 +129,9 @@ def test_what_it_runs_and_which_sockets_it_opens(open_folder, user, programs):
         m.spawn(["strace", "-D", "-u", user, "-f", "-qq", "-e", "trace=execve,execveat,socket,socketpair", "-e", "signal=none",
                  "-o", trace, *m.command()])
         wait_for(lambda: mountinfo(m.mnt), "the mount", 30)
-        done = subprocess.run(["setpriv", "--reuid", user, "--regid", str(pwd.getpwnam(user).pw_gid), "--clear-groups", "sh", "-ec", use(m.mnt)], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
+        become = ["setpriv", "--reuid", user, "--regid", str(pwd.getpwnam(user).pw_gid), "--clear-groups"]
+        done = subprocess.run([*become, "sh", "-ec", use(m.mnt)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=60, check=False)
         assert done.returncode == 0, done.stdout.decode()
         m.stop()
     finally:

@@ -110,8 +110,8 @@ void oracle_unlock(void);
 /* Each returns the number of what is new. */
 int oracle_add_topic(Oracle *oracle, const char *name, unsigned n_partitions);
 int oracle_submit(Oracle *oracle, int topic, int partition, uint8_t key, size_t size);
-/* The range was told: *ret_id is the record of first, which go on upwards in order. A sentence (g_free) when an offset is
- * given out twice or decreases. */
+/* The producer of record id was told where it stands: NULL, or a sentence (g_free) when that offset was given out before, or
+ * the record was told another one. */
 char *oracle_told(Oracle *oracle, int id, unsigned partition, uint64_t offset);
 void oracle_acked(Oracle *oracle, int id);
 

@@ -513,7 +513,6 @@ static void append_one(Look *look, Oracle *more, int topic, unsigned number)
                   first, look->oracle->topics[topic].name, number, seen->next);
 }
 
-/* What was hidden becomes visible by it, and has to be something that was submitted. */
 /* What the look has found out is known from now on, and what was visible stays so. */
 static void learn(const Look *look, Oracle *more)
 {
@@ -534,6 +533,7 @@ static void learn(const Look *look, Oracle *more)
         more->records[id].acked |= look->n_found[more->records[id].topic][id] > 0;
 }
 
+/* A record more in each partition: what was hidden becomes visible by it, and has to be something that was submitted. */
 static void append_and_look(Look *look, OracleMoreFn looked, OracleMoreFn appended, void *user_data)
 {
     const Oracle *before = look->oracle;

@@ -41,6 +41,8 @@ static const Error errors[] = {
     FAIL(SIM_OPEN, EMFILE),
     FAIL(SIM_CREATE, ENOSPC),
     FAIL(SIM_CREATE, EMFILE),
+    FAIL(SIM_CREATE, EIO),
+    FAIL_ONCE(SIM_CREATE, EEXIST),
     FAIL(SIM_CLOSE, EIO),
     FAIL_ONCE(SIM_CLOSE, EINTR),
     FAIL(SIM_PREAD, EIO),
@@ -52,6 +54,7 @@ static const Error errors[] = {
     FAIL(SIM_PWRITEV, EFBIG),
     FAIL_ONCE(SIM_PWRITEV, EINTR),
     SHORT(SIM_PWRITEV, "short1", 1),
+    SHORT(SIM_PWRITEV, "short27", 27), /* a frame's header */
     SHORT(SIM_PWRITEV, "half", SIM_SHORT_HALF),
     SHORT(SIM_PWRITEV, "one", SIM_SHORT_ALL_BUT_ONE),
     { SIM_PWRITEV,

@@ -79,11 +79,12 @@ void world_seek(World *world, int topic, unsigned partition, uint64_t offset);
 void world_reopen(World *world, int topic, unsigned partition);
 uint64_t world_hwm(World *world, int topic, unsigned partition);
 
-/* Leases n records, the lowest that are open; acks those of the leases whose number is a multiple of every (from 0); gives the others back. */
-/* Until something was deleted, or for a while. */
-void world_wait_retention(World *world, int topic, unsigned partition);
+/* Until everything below `oldest` was deleted; for a while only, once the disk has failed. */
+void world_wait_retention(World *world, int topic, unsigned partition, uint64_t oldest);
 /* Everything below the newest n bytes of records may go. */
 void world_bound(World *world, int topic, unsigned partition, uint64_t n_bytes);
+/* Leases n records, the lowest that are open; acks those of the leases whose number is a multiple of every (from 0); gives
+ * the others back. */
 void world_take(World *world, int topic, unsigned partition, unsigned n);
 void world_ack(World *world, int topic, unsigned partition, unsigned every);
 void world_ack_durably(World *world, int topic, unsigned partition, unsigned every);

@@ -193,13 +193,13 @@ static void run_retention(World *w)
     world_begin(w);
     world_bound(w, t, 0, 63000);
     world_config(w, t, "retention_bytes=65536\n");
-    world_wait_retention(w, t, 0);
+    world_wait_retention(w, t, 0, 6);
     world_restart(w);
     nrd_clock_shift_wall_ms(60000);
     nrd_clock_shift_mono_ms(60000);
     world_bound(w, t, 0, 0);
     world_config(w, t, "retention_bytes=0\nretention_ms=30000\n");
-    world_wait_retention(w, t, 0);
+    world_wait_retention(w, t, 0, 9);
     world_config(w, t, "retention_ms=0\n");
     world_produce(w, t, 0, 0, 2, SMALL, false);
 }

@@ -9,7 +9,7 @@
 
 #define SOON_MS 500 /* well below the pause before a failed commit is tried again by itself */
 #define RANGES_BYTES 4096
-#define RETENTION_WAIT_MS 2000
+#define RETENTION_WAIT_MS 20000
 #define SICK_WAIT_MS 40
 
 /* ---- topics ---- */
@@ -475,17 +475,25 @@ void world_bound(World *world, int topic, unsigned partition, uint64_t n_bytes)
         may_go_below(world, topic, partition, offset);
 }
 
-void world_wait_retention(World *world, int topic, unsigned partition)
+static uint64_t oldest_of(World *world, int topic, unsigned partition)
+{
+    NrdPartitionInfo info;
+    nrd_partition_info(partition_of(world, topic, partition), &info);
+    uint64_t oldest = info.oldest_offset;
+    nrd_partition_info_clear(&info);
+    return oldest;
+}
+
+void world_wait_retention(World *world, int topic, unsigned partition, uint64_t oldest)
 {
     int64_t start_ms = nrd_clock_mono_ms();
-    bool well = !world->hooks->well || world->hooks->well(world->hooks->user_data);
-    for (;;) {
-        NrdPartitionInfo info;
-        nrd_partition_info(partition_of(world, topic, partition), &info);
-        uint64_t oldest = info.oldest_offset;
-        nrd_partition_info_clear(&info);
-        if (oldest > 0 || nrd_clock_mono_ms() - start_ms > (well ? RETENTION_WAIT_MS : SICK_WAIT_MS))
-            break;
+    while (oldest_of(world, topic, partition) < oldest) {
+        bool failed = world->hooks->failed && world->hooks->failed(world->hooks->user_data);
+        int64_t waited_ms = nrd_clock_mono_ms() - start_ms;
+        if (failed && waited_ms > SICK_WAIT_MS)
+            break; /* it is tried again, later than a workload can wait */
+        if (waited_ms > RETENTION_WAIT_MS)
+            world_fail(world, "retention: the disk is well, and offsets below %" G_GUINT64_FORMAT " do not go", oldest);
         g_usleep(300);
     }
     g_usleep(2000); /* the files go after the list */
