@@ -154,8 +154,10 @@ static void check_entry(NrdCheck *check, const char *name, GHashTable *seen)
     if (record)
         check_marker(check, dir, record);
     else if (nrd_io_stat(check->root_fd, meta, &st) == -ENOENT)
-        nrd_check_note(check, dir, "folder",
-                       "no topic record: left by a deletion; a start removes it if its marker is whole");
+        nrd_check_note(
+            check, dir, "folder",
+            "no topic record, as a deletion leaves it: the next start removes it with its records, if its marker "
+            "is whole; to keep them put the record back into meta/ first");
     check_folder(check, dir, record);
 }
 

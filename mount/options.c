@@ -51,6 +51,16 @@ static const struct fuse_opt specs[] = {
     FUSE_OPT_KEY("defaults", KEY_IGNORED), /* of an fstab line */
     FUSE_OPT_KEY("nofail", KEY_IGNORED),
     FUSE_OPT_KEY("_netdev", KEY_IGNORED),
+    FUSE_OPT_KEY("relatime", KEY_IGNORED), /* of mount(8): nothing here keeps the time of a read, nor a version */
+    FUSE_OPT_KEY("norelatime", KEY_IGNORED),
+    FUSE_OPT_KEY("strictatime", KEY_IGNORED),
+    FUSE_OPT_KEY("nostrictatime", KEY_IGNORED),
+    FUSE_OPT_KEY("lazytime", KEY_IGNORED),
+    FUSE_OPT_KEY("nolazytime", KEY_IGNORED),
+    FUSE_OPT_KEY("iversion", KEY_IGNORED),
+    FUSE_OPT_KEY("noiversion", KEY_IGNORED),
+    FUSE_OPT_KEY("silent", KEY_IGNORED),
+    FUSE_OPT_KEY("loud", KEY_IGNORED),
     FUSE_OPT_KEY("max_idle_threads=", KEY_IGNORED), /* threads that are there stay */
     FUSE_OPT_KEY("clone_fd", KEY_IGNORED),          /* one descriptor is as fast: see loop.c */
     FUSE_OPT_KEY("max_read=", KEY_REFUSED),
@@ -78,6 +88,10 @@ static int on_argument(void *data, const char *arg, int key, struct fuse_args *o
         if (g_str_equal(arg, "ro"))
             options->read_only = true; /* and the kernel's too: it stays */
         return 1;
+    }
+    if (arg[0] == 0) {
+        fprintf(stderr, "naradfs: %s is an empty name\n", options->data ? "the mount point" : "the data directory");
+        return -1;
     }
     if (!options->data) {
         options->data = g_strdup(arg);

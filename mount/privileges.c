@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define BIT(capability) (UINT64_C(1) << (capability))
-#define NEEDED (BIT(CAP_SYS_ADMIN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_DAC_READ_SEARCH))
+#define NEEDED (BIT(CAP_SYS_ADMIN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_DAC_READ_SEARCH) | BIT(CAP_FOWNER))
 
 /* CAP_SETPCAP is still there. Capabilities that this kernel knows and this header does not are among them. */
 static int narrow_bounding_set(void)

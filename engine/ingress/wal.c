@@ -1,6 +1,5 @@
-/* Appending: rounds, and what a failure leaves. The promise is in wal.h. */
+/* Appending: rounds, and who writes them. The promise is in wal.h. */
 #include "engine/base/diag.h"
-#include "engine/base/random.h"
 #include "engine/ingress/wal_private.h"
 #include "engine/io/io.h"
 
@@ -11,8 +10,6 @@
 #define IOV_BATCH 256
 #define ROUND_BYTES (64 * NRD_MIB)
 #define ROUNDS_OF_A_WRITER 16
-#define ZERO_CHUNK_BYTES ((uint64_t)128 * 1024)
-#define ZERO_PART 4 /* a round that is longer than this part of a chunk pays for its own blocks */
 
 static void unref_segment(gpointer segment)
 {
@@ -48,75 +45,6 @@ int nrd_wal_open(const NrdWalOptions *options, NrdWalFoundFn found, void *found_
         return rc;
     }
     *ret_wal = wal;
-    return 0;
-}
-
-/* ---- the active segment; the writer only ---- */
-
-/* Nothing is written to it any more. What it is proven to hold stays readable by its name. */
-static void seal_active(NrdWal *wal)
-{
-    pthread_mutex_lock(&wal->lock);
-    wal->active->active = false;
-    pthread_mutex_unlock(&wal->lock);
-    nrd_io_close(&wal->active_fd);
-    g_clear_pointer(&wal->active, nrd_wal_segment_unref);
-}
-
-/* Before it is sealed, without a failure: what it does not hold is the disk's again. Not synced: a crash may bring the zeros
- * back, and they mean nothing. */
-static void cut_zeros(NrdWal *wal)
-{
-    if (wal->zero_end <= wal->active_size)
-        return;
-    int rc = nrd_io->ftruncate(wal->active_fd, (int64_t)wal->active_size);
-    if (rc < 0)
-        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE,
-                 "cannot cut the zeros at the end of %s: %s; they stay until it is removed", wal->active->path,
-                 g_strerror(-rc));
-}
-
-/* A crash before the folder is synced may lose the name: nothing in the file was promised yet. A file that stays behind
- * without an entry voids what it says, which nobody was promised either. */
-static int create_file(NrdWal *wal, const NrdWalSegment *segment)
-{
-    int fd = nrd_io->open(wal->options.root_fd, segment->path, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return fd;
-    int rc = nrd_io_sync_dir(wal->options.root_fd, NRD_WAL_DIR);
-    if (rc < 0) {
-        nrd_io_close(&fd);
-        (void)!nrd_io_unlink(wal->options.root_fd, segment->path); /* empty: harmless if it stays */
-        return rc;
-    }
-    return fd;
-}
-
-static int ensure_active(NrdWal *wal)
-{
-    if (wal->active && wal->active_size >= wal->options.segment_bytes) {
-        cut_zeros(wal);
-        seal_active(wal);
-    }
-    if (wal->active)
-        return 0;
-    uint64_t first = wal->void_from > 0 ? wal->void_from : wal->next_sequence;
-    NrdWalSegment *segment = nrd_wal_segment_new(first, wal->next_number++, nrd_random_u64());
-    int fd = create_file(wal, segment);
-    if (fd < 0) {
-        nrd_wal_segment_unref(segment);
-        return fd;
-    }
-    wal->active = segment;
-    wal->active_fd = fd;
-    wal->active_size = 0;
-    wal->zero_end = 0;
-    wal->void_from = 0;
-    pthread_mutex_lock(&wal->lock);
-    segment->end_sequence = wal->next_sequence;
-    segment->active = true;
-    g_ptr_array_add(wal->segments, nrd_wal_segment_ref(segment));
-    pthread_mutex_unlock(&wal->lock);
     return 0;
 }
 
@@ -187,47 +115,6 @@ static int write_entries(NrdWal *wal, const Round *round)
     return rc;
 }
 
-/* Zeros behind the round, so that the next ones overwrite blocks that the file has already and their syncs need not write
- * the inode. The round's own sync makes them durable; recovery passes them over. They are never a failure of the round:
- * what keeps them from being written meets the rounds themselves, if it matters. */
-static void write_zeros_ahead(NrdWal *wal, const Round *round)
-{
-    uint64_t pos = wal->active_size + round->n_bytes;
-    if (pos < wal->zero_end || round->n_bytes > ZERO_CHUNK_BYTES / ZERO_PART)
-        return;
-    wal->zero_end = pos + ZERO_CHUNK_BYTES; /* after a failure too, which may have written a part */
-    if (nrd_io_write_zeros(wal->active_fd, pos, wal->zero_end) < 0)
-        nrd_counter_add(NRD_COUNTER_PREALLOC_FAILED, 1);
-}
-
-/* The segment may hold whole entries of a round that failed: they are void from `sequence` on, and the next segment's
- * name says so before anything else is promised. */
-static void abandon_active(NrdWal *wal, uint64_t sequence, int error, const char *what)
-{
-    nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE,
-             "%s of %s failed: %s; the segment is left as it was proven, a new one is started", what, wal->active->path,
-             g_strerror(-error));
-    if (wal->void_from == 0)
-        wal->void_from = sequence;
-    /* Its name may be what makes entries of earlier segments void: it goes only when none of them could count. */
-    pthread_mutex_lock(&wal->lock);
-    wal->active->end_sequence = wal->next_sequence;
-    pthread_mutex_unlock(&wal->lock);
-    seal_active(wal);
-}
-
-/* Takes a failed write back. A crash before the cut is durable leaves entries that nobody was promised. When it cannot
- * be made durable nothing may follow it in this file. */
-static void cut_back(NrdWal *wal, uint64_t sequence)
-{
-    int rc = nrd_io->ftruncate(wal->active_fd, (int64_t)wal->active_size);
-    wal->zero_end = 0;
-    if (rc == 0)
-        rc = nrd_io->fdatasync(wal->active_fd);
-    if (rc < 0)
-        abandon_active(wal, sequence, rc, "cutting back a failed write");
-}
-
 /* The sync, and the proof that it was one. A file system that is shut down in this very moment (a power cut of the disk
  * beneath it, an administrator, an error of its own) may let a sync return success for what it threw away; it fails every
  * read that begins afterwards. So a read that fails is as final as a failed sync. */
@@ -246,23 +133,23 @@ static int sync_and_prove(NrdWal *wal, const Round *round, const char **ret_what
 static int try_round(NrdWal *wal, Round *round, bool *ret_sync_failed)
 {
     const char *what = NULL;
-    int rc = ensure_active(wal);
+    int rc = nrd_wal_ensure_active(wal);
     if (rc < 0)
         return rc;
     uint64_t first = nrd_wal_next_sequence(wal);
     seal_entries(wal, round);
     rc = write_entries(wal, round);
     if (rc < 0) {
-        cut_back(wal, first);
+        nrd_wal_cut_back(wal, first);
         return rc;
     }
-    write_zeros_ahead(wal, round);
+    nrd_wal_write_zeros_ahead(wal, round->n_bytes);
     /* A crash before this leaves a part of the round, or none: not acknowledged, replayed if whole. A crash after it
      * leaves all of it, acknowledged or not: replayed. */
     rc = sync_and_prove(wal, round, &what);
     if (rc < 0) {
         nrd_counter_add(NRD_COUNTER_INGRESS_SYNC_FAILED, 1);
-        abandon_active(wal, first, rc, what);
+        nrd_wal_abandon_active(wal, first, rc, what);
         *ret_sync_failed = true;
     }
     return rc;
@@ -431,10 +318,7 @@ void nrd_wal_close(NrdWal *wal, uint64_t min_durable)
     if (!wal)
         return;
     nrd_wal_settle(wal);
-    if (wal->active) {
-        cut_zeros(wal);
-        seal_active(wal);
-    }
+    nrd_wal_leave_active(wal);
     nrd_wal_sweep(wal, min_durable);
     wal_free(wal);
 }

@@ -121,6 +121,10 @@ int nrd_log_adopt_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
         }
     }
     uint64_t hidden_text = index->end.text_bytes - visible.text_bytes;
+    /* Where a gap ends was judged by what follows it, up to the end of the file. With more bytes behind that the next open
+     * might judge another way, and lose what this one serves: so nothing is added to such a segment. */
+    if (index->gaps->len > 0 && index->end.offset > nrd_segment_base(active))
+        log->roll_needed = true;
     nrd_segment_report_gaps(active, index->gaps);
     nrd_store(&log->hwm_pos, visible.pos);
     log->zero_end = 0;
@@ -153,6 +157,17 @@ static void note_lost(NrdLog *log, uint64_t tail, uint64_t committed)
              log->home.dir, committed, tail);
 }
 
+/* A close leaves nothing above the boundary that it writes, but for what a failed commit could not take back. So hwm may be
+ * damaged, and hide what was committed; the next commit would bring that back. */
+static void note_hidden(NrdLog *log, uint64_t hwm, uint64_t tail)
+{
+    nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, (int64_t)hwm),
+             "records from %" PRIu64 " up to %" PRIu64
+             " are not served, since %s/hwm ends before them: a failed commit has left "
+             "them, or hwm is damaged (`naradctl check` with the daemon stopped tells)",
+             hwm, tail - 1, log->home.dir);
+}
+
 static void report_torn(NrdLog *log, NrdSegment *active, const NrdIndexEnd *end, uint64_t size_bytes)
 {
     nrd_counter_add(NRD_COUNTER_TORN_TAILS, 1);
@@ -182,6 +197,8 @@ static int settle_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
 
     if (file->clean && file->value < hwm) {
         hwm = MAX(file->value, nrd_segment_base(active));
+        if (hwm < index->end.offset)
+            note_hidden(log, hwm, index->end.offset);
     } else if (file->clean && file->value > hwm && tail->torn && file->value - hwm <= tail->max_n_lost) {
         rotten = true;
         hwm = file->value;

@@ -433,7 +433,7 @@ class Reader(Client):
 
     def check(self, topic, path, fd, record):
         one, incarnation = parse(record)
-        if topic in self.world.flashes and incarnation != os.getxattr(fd, "user.narad.incarnation").decode():
+        if incarnation and topic in self.world.flashes and incarnation != os.getxattr(fd, "user.narad.incarnation").decode():
             self.journal.wrong("a record of another incarnation in", path, one, incarnation)
 
     def lines(self, topic, path):

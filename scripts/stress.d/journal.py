@@ -15,6 +15,7 @@ Times are of CLOCK_MONOTONIC, the same for all processes, in seconds.
 """
 
 import os
+import re
 import time
 import zlib
 
@@ -45,8 +46,18 @@ class Damaged(Exception):
     """Bytes that no process has made."""
 
 
+# The beginning of a record. Of lines, what a process had written of one when it ended is a record, as in a file.
+CUT = re.compile(rb"\d+(\.\d*){0,2}|\d+\.\d+\.\d+\|([0-9a-f]{0,16}|[0-9a-f]{16}\|x*(\|[0-9a-f]{0,7})?)")
+
+
+def is_cut(one):
+    return one.startswith("cut:")
+
+
 def parse(record):
-    """(id, incarnation) of a record."""
+    """(id, incarnation) of a record; of one that is cut the incarnation is None."""
+    if CUT.fullmatch(record):
+        return "cut:" + record.decode(), None
     head, bar, checksum = record.rpartition(b"|")
     if not bar or checksum != b"%08x" % zlib.crc32(head + b"|"):
         raise Damaged(repr(record[:80]) + "..." + repr(record[-40:]))

@@ -6,7 +6,7 @@ import json
 import os
 
 from clients import MARGIN_S, VISIBILITY_S
-from journal import Damaged, make, parse
+from journal import Damaged, is_cut, make, parse
 
 SHOWN = 12  # findings of one sort that are printed
 OF_THE_HANDLE = ("LineConsumer", "DrainConsumer")  # whose leases end with the process
@@ -149,7 +149,7 @@ class Stored:
             return
         self.ids[topic][one].append((part, offset))
         self.at[(topic, part, offset)] = one
-        if topic not in ("kid", "late") and incarnation != self.incarnation[topic]:
+        if incarnation and topic not in ("kid", "late") and incarnation != self.incarnation[topic]:
             findings.add("a record of a deleted topic in its successor", f"{topic} {part} {offset} {one} {incarnation}")
 
 
@@ -175,9 +175,26 @@ def check_produced(told, stored, findings):
                 findings.add("not at the offset that was said", f"{topic} {part} {offset} {one}")
     for topic, ids in stored.ids.items():
         for one, places in ids.items():
-            if len(places) > 1:
+            if len(places) > 1 and not is_cut(one):
                 findings.add("there twice", f"{topic} {one} {places}")
+    check_cut(told, stored, findings)
     return n
+
+
+def check_cut(told, stored, findings):
+    """Each life of a process has one end, and leaves at most one record cut, behind all that was acknowledged."""
+    last = {}
+    for name, _, _, _, number, _, _ in told.acked:
+        last[name] = max(number, last.get(name, -1))
+    named = collections.Counter()
+    for topic in stored.ids.keys() - {"kid", "late"}:
+        for one in filter(is_cut, stored.ids[topic]):
+            name, dot, number = one[len("cut:"):].split("|")[0].rpartition(".")
+            if "|" not in one or not dot:
+                continue  # too little is left to say whose it was
+            named[name] += len(stored.ids[topic][one])
+            if named[name] > 1 or int(number) <= last.get(name, -1):
+                findings.add("a torn record", f"{topic} {one[:60]} {stored.ids[topic][one]}")
 
 
 def check_copies(told, stored, findings):
@@ -204,6 +221,8 @@ def check_leases(told, stored, findings):
     """Returns how many were compared."""
     n = 0
     for key, leases in told.leases.items():
+        if is_cut(key[1]):
+            continue  # it may be the same as another
         settled = told.settled.get(key)
         for lease in leases:
             if settled is not None and lease.t0 > settled:
@@ -224,7 +243,7 @@ def check_consumed(told, stored, drained, findings):
     """drained: topic -> ids that were delivered at last."""
     for topic, ids in drained.items():
         for one in ids:
-            if (topic, one) in told.settled:
+            if (topic, one) in told.settled and not is_cut(one):
                 findings.add("delivered after it was settled, and a restart", f"{topic} {one}")
         for one in stored.ids[topic]:
             if (topic, one) not in told.leases and one not in ids:
@@ -253,8 +272,13 @@ def a_record_of_the_deleted_topic(told, stored, drained):
     stored.add("work", 0, 1 << 40, make("0.0", 0, "another", "x"), drained["findings"])
 
 
-def a_torn_record(told, stored, drained):
+def a_changed_record(told, stored, drained):
     stored.add("work", 0, 1 << 40, make("0.0", 0, "another", "x")[:-1], drained["findings"])
+
+
+def a_torn_record(told, stored, drained):
+    acked = next(one for one in told.acked if one[1] == "work" and numbers(one)[0] in stored.ids["work"])
+    stored.add("work", 0, 1 << 40, make(acked[0], acked[3], acked[2], "xxx")[:-3], drained["findings"])
 
 
 def a_copy_less(told, stored, drained):
@@ -297,7 +321,8 @@ WOUNDS = {
     a_record_twice: "there twice",
     another_offset: "not at the offset that was said",
     a_record_of_the_deleted_topic: "a record of a deleted topic in its successor",
-    a_torn_record: "a record that nobody made",
+    a_changed_record: "a record that nobody made",
+    a_torn_record: "a torn record",
     a_copy_less: "not copied",
     a_copy_of_nothing: "a copy of nothing",
     a_shared_lease: "two live leases",

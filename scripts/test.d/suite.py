@@ -27,6 +27,7 @@ BUILDS = {
 }
 UNIT_LIMIT_S = 300
 MOUNT_LIMIT_S = 900
+THREADS_LIMIT_S = 2400
 SWEEP_LIMIT_S = 600
 FUZZ_SECONDS = int(os.environ.get("NARADFS_FUZZ_SECONDS", "1"))  # for each target; 0: none
 FUZZ_LIMIT_S = 600 + 30 * FUZZ_SECONDS
@@ -255,6 +256,16 @@ def package(tally):
     tally.one("Debian package", *run(["scripts/package", *how], env={"DEB_BUILD_OPTIONS": "nocheck"}))
 
 
+def threads(tally):
+    """Races and lock orders, and many processes at once; for longer: scripts/tsan, scripts/stress."""
+    tally.one("data races and lock orders (scripts/tsan --quick)", *run(["scripts/tsan", "--quick"], THREADS_LIMIT_S))
+    folder = os.path.join(ROOT, BUILD, "stress")
+    tally.one("64 processes at once (scripts/stress, 10 s)",
+              *run(["scripts/stress", "--seconds", "10", "--folder", folder, "--daemon",
+                    os.path.join(ROOT, BUILD, "mount", "naradfs")]))
+    unmount_below(folder)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="one build, its unit tests and its mount tests")
@@ -283,6 +294,7 @@ def main():
         tests.finish(tally)
     if "gcc" in built and not options.quick:
         run_script(tally)
+        threads(tally)
         soak(tally)
         if os.environ.get("CI"):
             package(tally)

@@ -30,7 +30,7 @@ SYNCHRONISES = re.compile(r"g_(mutex|rec_mutex|rw_lock|cond|async_queue|thread_p
                           r"atomic_rc_box|rc_box|ref_string|main_context|main_loop|private)_\w+$")
 SEEN_OTHERWISE = {
     "g_cond_init", "g_cond_clear", "g_cond_signal", "g_cond_broadcast",  # what they order, the mutex orders
-    "g_async_queue_new", "g_async_queue_unref",
+    "g_async_queue_new", "g_async_queue_unref", "g_thread_pool_stop_unused_threads",
 }
 
 

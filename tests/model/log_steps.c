@@ -4,9 +4,19 @@
 #include <errno.h>
 #include <string.h>
 
+/* Any offset, one too high among them; every second time where a segment begins, or the end. */
+static uint64_t pick_offset(const World *w, const Partition *p)
+{
+    uint32_t n = w->step.n / 2;
+    if (w->step.n % 2 == 0)
+        return n % (partition_hwm(p) + 2);
+    n %= p->bases->len + 1;
+    return n < p->bases->len ? g_array_index(p->bases, uint64_t, n) : partition_hwm(p);
+}
+
 static void seek(World *w, Partition *p, NrdPartition *partition)
 {
-    uint64_t hwm = partition_hwm(p), oldest = partition_oldest(p), offset = w->step.n % (hwm + 2);
+    uint64_t hwm = partition_hwm(p), oldest = partition_oldest(p), offset = pick_offset(w, p);
     NrdSeek to = w->step.n % 5 == 0 ? NRD_SEEK_START : w->step.n % 5 == 1 ? NRD_SEEK_END : NRD_SEEK_OFFSET;
     int rc = nrd_partition_seek(partition, to, offset);
     bool above = to == NRD_SEEK_OFFSET && offset > hwm;
@@ -17,7 +27,7 @@ static void seek(World *w, Partition *p, NrdPartition *partition)
 
 static void trim(World *w, Partition *p, NrdPartition *partition)
 {
-    uint64_t hwm = partition_hwm(p), offset = w->step.n % (hwm + 2);
+    uint64_t hwm = partition_hwm(p), offset = pick_offset(w, p);
     int rc = nrd_partition_trim(partition, offset);
     WORLD_SAME(w, rc, offset > hwm ? -EINVAL : 0);
     if (rc == 0)

@@ -20,7 +20,7 @@ static const GOptionEntry entries[] = {
     { "steps", 0, 0, G_OPTION_ARG_INT, &n_steps, "how long", "N" },
     { "print", 0, 0, G_OPTION_ARG_NONE, &print, "print the steps only", NULL },
     { "steps-from", 0, 0, G_OPTION_ARG_FILENAME, &steps_from, "the steps in a file", "FILE" },
-    { NULL },
+    G_OPTION_ENTRY_NULL,
 };
 
 static GArray *read_steps(const char *path)

@@ -5,6 +5,7 @@
 #include "engine/engine_private.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 
 static void create(World *w, int topic)
@@ -133,8 +134,9 @@ static void check_config(World *w, int topic)
     WORLD_SAME(w, g_ascii_strtoll(timeout, NULL, 10), model->visibility_timeout_ms);
 }
 
-static void nothing(void *user_data)
+static void on_nudge(void *user_data)
 {
+    atomic_store((atomic_int *)user_data, 1);
 }
 
 /* Leases that are over are given back by the engine's own threads. */
@@ -155,15 +157,18 @@ static void await_leases(World *w, int topic)
 /* Time passes, and the timer thread is made to look at its clock. */
 static void wait_a_while(World *w)
 {
-    static NrdTimer nudge;
+    NrdTimer nudge;
+    atomic_int nudged = 0;
     int64_t ms = w->step.n % 2 ? 400000 : 1700000;
     nrd_clock_shift_mono_ms(ms);
     w->broker.now_ms += ms;
-    nrd_timer_init(&nudge, nothing, NULL, false);
-    nrd_timer_set(w->engine->timers, &nudge, nrd_clock_mono_ms());
+    nrd_timer_init(&nudge, on_nudge, &nudged, false);
+    nrd_timer_set(w->engine->timers, &nudge, 0); /* before all others: else the thread sleeps on */
     for (int i = 0; i < N_TOPICS; i++)
         for (guint k = 0; w->broker.topics[i].exists && k < w->broker.topics[i].partitions->len; k++)
             partition_expire(w->broker.topics[i].partitions->pdata[k], w->broker.now_ms);
+    for (int tries = 0; atomic_load(&nudged) == 0 && tries < PATIENCE_MS * 10; tries++)
+        g_usleep(100);
     nrd_timer_drain(w->engine->timers, &nudge);
     for (int i = 0; i < N_TOPICS; i++)
         if (w->broker.topics[i].exists)

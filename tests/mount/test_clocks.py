@@ -124,6 +124,18 @@ def test_set_between_two_starts(clock, shift_ms, end):
     assert drain(part) == lines("before 1", "before 2", "after", "through the topic", "right again")
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root serves what belongs to somebody else")
+def test_the_time_is_kept_in_data_of_somebody_else(clock):
+    """It is the time of the lock file, which root's daemon has to be able to set."""
+    m = clock
+    m.stop()
+    os.chown(m.data + "/lock", 5001, 5001)
+    m.clock.set(-10 * YEAR_MS)
+    m.start()
+    m.stop()
+    assert abs(os.stat(m.data + "/lock").st_mtime * 1000 - m.clock.now_ms()) < 60000
+
+
 @pytest.mark.parametrize("shift_ms", SHIFTS.values(), ids=SHIFTS)
 def test_delays_when_the_clock_is_set(clock, shift_ms):
     """A child with a delay gets each record once, and never before its time by the clock."""

@@ -87,6 +87,18 @@ def test_nonempty_option(mounts):
     assert os.listdir(m.mnt) == ["file"]
 
 
+def test_options_of_mount_that_mean_nothing_here(mounts):
+    m = mounts(options="relatime,strictatime,lazytime,iversion,silent,noatime")
+    m.make("t")
+
+
+def test_empty_names(mounts):
+    m = mounts(start=False)
+    refused(m, ["the data directory is an empty name"], [NARADFS, "", m.mnt, "-f"])
+    refused(m, ["the mount point is an empty name"], [NARADFS, m.data, "", "-f"])
+    assert os.listdir(m.data) == []
+
+
 def test_data_that_will_not_do(mounts):
     m = mounts(start=False)
     path = m.base + "/plain"

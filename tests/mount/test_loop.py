@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from support import NARADFS, SANITIZED, Background, drain, log, mountinfo, produce, read_file, wait_for
+from support import NARADFS, SANITIZED, WATCHES_THREADS, Background, drain, log, mountinfo, produce, read_file, wait_for
 
 ENDED = (errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV, errno.ENOENT, errno.EIO, errno.EINTR)
 
@@ -184,6 +184,7 @@ def right_masks(m):
                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGBUS))
 
 
+@pytest.mark.skipif(WATCHES_THREADS, reason="ThreadSanitizer has a thread of its own, which takes no signal")
 @pytest.mark.limit(60)
 def test_which_thread_takes_which_signal(m):
     """Those that end the daemon come to the main thread; a SIGBUS to who looked, or it would end the process."""

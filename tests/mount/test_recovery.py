@@ -54,6 +54,17 @@ def test_segments_are_what_was_produced(m, codec):
     assert used == ({seglog.CODEC_ZSTD} if codec == "zstd" else {seglog.CODEC_NONE})
 
 
+def test_records_above_the_boundary_are_told(m):
+    part = m.make("t")
+    produce(part, "a", "b", "c")
+    m.stop()
+    overwrite(m.data_part("t") + "/hwm", bytes(8))
+    m.start()
+    assert log(part) == b"" and number(part, "hwm") == 0
+    told = [line for line in m.stderr().splitlines() if "are not served" in line]
+    assert len(told) == 1 and "from 0 up to 2" in told[0] and "topics/t/p00000/hwm" in told[0], m.stderr()
+
+
 def test_one_fsync_is_one_frame(m):
     part = m.make("t")
     produce(part, "a", "b", "c")

@@ -41,7 +41,7 @@ def test_what_is_not_hardened_is_noticed(tmp_path):
 
 # -- what it may do
 
-NEEDED = {1, 2, 21}  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_ADMIN
+NEEDED = {1, 2, 3, 21}  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_SYS_ADMIN
 
 
 def capabilities(path):
@@ -57,7 +57,7 @@ def threads(pid):
 
 
 @as_root
-def test_root_keeps_three_capabilities(mounts):
+def test_root_keeps_four_capabilities(mounts):
     """Of every thread; with them it goes on to serve, to unmount and to take away a dead mount."""
     m = mounts(options="allow_other")
     part = m.make("t")

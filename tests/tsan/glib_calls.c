@@ -105,6 +105,42 @@ void WRAP(g_mutex_unlock)(GMutex *mutex)
     give_way();
 }
 
+void REAL(g_rec_mutex_init)(GRecMutex *mutex);
+void REAL(g_rec_mutex_clear)(GRecMutex *mutex);
+void REAL(g_rec_mutex_lock)(GRecMutex *mutex);
+void REAL(g_rec_mutex_unlock)(GRecMutex *mutex);
+void WRAP(g_rec_mutex_init)(GRecMutex *mutex);
+void WRAP(g_rec_mutex_clear)(GRecMutex *mutex);
+void WRAP(g_rec_mutex_lock)(GRecMutex *mutex);
+void WRAP(g_rec_mutex_unlock)(GRecMutex *mutex);
+
+void WRAP(g_rec_mutex_init)(GRecMutex *mutex)
+{
+    __tsan_mutex_create(mutex, __tsan_mutex_write_reentrant);
+    REAL(g_rec_mutex_init)(mutex);
+}
+
+void WRAP(g_rec_mutex_clear)(GRecMutex *mutex)
+{
+    REAL(g_rec_mutex_clear)(mutex);
+    __tsan_mutex_destroy(mutex, 0);
+}
+
+void WRAP(g_rec_mutex_lock)(GRecMutex *mutex)
+{
+    __tsan_mutex_pre_lock(mutex, __tsan_mutex_write_reentrant);
+    REAL(g_rec_mutex_lock)(mutex);
+    __tsan_mutex_post_lock(mutex, __tsan_mutex_write_reentrant, 1);
+}
+
+void WRAP(g_rec_mutex_unlock)(GRecMutex *mutex)
+{
+    __tsan_mutex_pre_unlock(mutex, 0);
+    REAL(g_rec_mutex_unlock)(mutex);
+    __tsan_mutex_post_unlock(mutex, 0);
+    give_way();
+}
+
 /* glib gives the mutex back and takes it again unseen. */
 static void before_wait(GMutex *mutex)
 {
