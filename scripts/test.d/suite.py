@@ -29,7 +29,7 @@ UNIT_LIMIT_S = 300
 MOUNT_LIMIT_S = 900
 THREADS_LIMIT_S = 2400
 SWEEP_LIMIT_S = 600
-FUZZ_SECONDS = int(os.environ.get("NARADFS_FUZZ_SECONDS", "1"))  # for each target; 0: none
+FUZZ_SECONDS = int(os.environ.get("NARADFS_FUZZ_SECONDS", "5"))  # for each target, with --long
 FUZZ_LIMIT_S = 600 + 30 * FUZZ_SECONDS
 
 
@@ -229,11 +229,11 @@ def run_script(tally):
     unmount_below(folder)
 
 
-def sweeps(tally):
-    """The slice of the sweeps; and, in CI, that five mutations of the engine would be noticed by it."""
+def sweeps(tally, long):
+    """The slice of the sweeps; and, with --long, that five mutations of the engine would be noticed by it."""
     good, output = run([os.path.join(BUILD, "tests", "sim", "sweep"), "--slice"], SWEEP_LIMIT_S)
     tally.one("sweeps: " + tail(output, 1), good, output)
-    if os.environ.get("CI"):
+    if long:
         tally.one("mutants", *run(["scripts/mutants", "--few"], SWEEP_LIMIT_S))
 
 
@@ -256,9 +256,10 @@ def package(tally):
     tally.one("Debian package", *run(["scripts/package", *how], env={"DEB_BUILD_OPTIONS": "nocheck"}))
 
 
-def threads(tally):
-    """Races and lock orders, and many processes at once; for longer: scripts/tsan, scripts/stress."""
-    tally.one("data races and lock orders (scripts/tsan --quick)", *run(["scripts/tsan", "--quick"], THREADS_LIMIT_S))
+def threads(tally, long):
+    """Many processes at once, and, with --long, races and lock orders; for longer: scripts/stress, scripts/tsan."""
+    if long:
+        tally.one("data races and lock orders (scripts/tsan --quick)", *run(["scripts/tsan", "--quick"], THREADS_LIMIT_S))
     folder = os.path.join(ROOT, BUILD, "stress")
     tally.one("64 processes at once (scripts/stress, 10 s)",
               *run(["scripts/stress", "--seconds", "10", "--folder", folder, "--daemon",
@@ -269,6 +270,8 @@ def threads(tally):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="one build, its unit tests and its mount tests")
+    parser.add_argument("--long", action="store_true",
+                        help="also what takes builds of its own: fuzzing, ThreadSanitizer, mutants")
     options = parser.parse_args()
     tally = Tally()
 
@@ -286,15 +289,15 @@ def main():
     for name in tested:
         unit_tests(tally, name, envs[name])
     if "gcc" in built:
-        sweeps(tally)
+        sweeps(tally, options.long)
     beside = [MountTests(name, envs[name]) for name in tested]
-    if FUZZ_SECONDS > 0 and not options.quick:
+    if options.long and not options.quick:
         beside.append(Fuzzing())
     for tests in beside:
         tests.finish(tally)
     if "gcc" in built and not options.quick:
         run_script(tally)
-        threads(tally)
+        threads(tally, options.long)
         soak(tally)
         if os.environ.get("CI"):
             package(tally)
