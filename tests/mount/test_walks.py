@@ -118,7 +118,8 @@ def test_walk(busy, tool, tmp_path, monkeypatch):
         assert set(map(int, os.listdir(copy + "/records"))) == set(range(40)) - LOST
         assert read_file(copy + "/log") == log(busy.m.part("t"))
         assert os.readlink(copy + "/consume") == ".streams/consume"
-        assert os.stat(copy).st_mtime_ns == os.stat(busy.m.part("t")).st_mtime_ns
+        # rsync leaves the time of a folder that it has made within the same second
+        assert abs(os.stat(copy).st_mtime - os.stat(busy.m.part("t")).st_mtime) < 1
 
 
 @pytest.mark.limit(120)
