@@ -19,6 +19,7 @@ class Load:
     def __init__(self, mount, n=6):
         self.part = mount.part("t")
         self.n_done = 0
+        self.has_committed = False
         self.wrong = None
         self.over = threading.Event()
         self.threads = [threading.Thread(target=self.run, args=(turn,), daemon=True) for turn in range(n)]
@@ -32,6 +33,7 @@ class Load:
             try:
                 calls[turn % 3]()
                 self.n_done += 1
+                self.has_committed |= turn % 3 == 0
             except OSError as error:
                 if error.errno not in ENDED:
                     self.wrong = error
@@ -39,7 +41,7 @@ class Load:
 
     def wait_running(self):
         before = self.n_done
-        wait_for(lambda: self.n_done > before + 20, "the load")
+        wait_for(lambda: self.n_done > before + 20 and self.has_committed, "the load")
 
     def stop(self):
         self.over.set()
