@@ -267,3 +267,9 @@ int nrd_dispatch_close(NrdEngine *engine)
     engine->ingress = NULL;
     return nrd_ingress_close(ingress, DRAIN_MS);
 }
+
+int nrd_topic_refusal(NrdTopic *topic)
+{
+    NrdIngress *ingress = topic->engine->ingress;
+    return ingress ? nrd_ingress_refusal(ingress, topic->id) : 0;
+}

@@ -92,6 +92,7 @@ typedef struct NrdSummary {
     bool ingress; /* topics can be produced to as a whole */
     uint64_t ingress_parts, ingress_stuck,
         ingress_bytes;                        /* waiting to be dispatched; partitions that wait after a failure; WAL */
+    uint64_t n_refused;                       /* topics that take no records as a whole: nrd_topic_refusal */
     uint64_t n_parents, n_children;           /* of the fan-out */
     uint64_t fan_lag, fan_lag_delayed;        /* records not copied yet, to children without a delay and with one */
     uint64_t n_fan_failing;                   /* partitions of parents, once a child, whose last pass failed */
@@ -99,7 +100,7 @@ typedef struct NrdSummary {
     GPtrArray *troubles;                      /* of NrdTrouble*, by topic and partition, NRD_MAX_TROUBLES at most */
 } NrdSummary;
 
-/* Memory only; costs O(partitions), opens and reads none. The caller gives it to nrd_summary_clear. */
+/* Memory only (but for the room on the disk, when topics are refused); costs O(partitions), opens and reads none. The caller gives it to nrd_summary_clear. */
 void nrd_engine_summary(NrdEngine *engine, NrdSummary *ret_summary);
 void nrd_summary_clear(NrdSummary *summary);
 
@@ -144,6 +145,9 @@ const char *nrd_topic_incarnation(const NrdTopic *topic); /* "" when its record 
 bool nrd_topic_deleted(NrdTopic *topic);
 /* Why it is out of service, or NULL; g_free. Each use of one that is not lost tries again, and may end it. Memory only. */
 char *nrd_topic_fault(NrdTopic *topic);
+/* Why records for the topic as a whole were refused, and would be now: -ENOSPC (no room on the disk), -EAGAIN (too much
+ * waits in the ingress WAL); 0: they are taken. Asks the file system how much is free. */
+int nrd_topic_refusal(NrdTopic *topic);
 bool nrd_topic_lost(NrdTopic *topic);             /* out of service until the restart. Memory only */
 uint32_t nrd_topic_n_partitions(NrdTopic *topic); /* 0 when its record is damaged */
 int64_t nrd_topic_created_ms(NrdTopic *topic);    /* for times of folders; 0 when unknown */

@@ -146,6 +146,8 @@ static void append_ingress(GString *text, const NrdSummary *summary)
                  summary->ingress_parts);
     append_gauge(text, "narad_ingress_waiting_partitions", "Partitions that wait after a failed commit.",
                  summary->ingress_stuck);
+    append_gauge(text, "narad_ingress_refused_topics", "Topics whose last records were refused, as the next would be.",
+                 summary->n_refused);
     append_gauge(text, "narad_ingress_wal_bytes", "Size of the ingress WAL.", summary->ingress_bytes);
 }
 

@@ -109,6 +109,7 @@ static void add_ingress(NrdSummary *summary, NrdEngine *engine)
     summary->ingress_parts = stats.n_parts;
     summary->ingress_stuck = stats.n_waiting;
     summary->ingress_bytes = stats.wal_bytes;
+    summary->n_refused = stats.n_refused;
 }
 
 void nrd_engine_summary(NrdEngine *engine, NrdSummary *ret_summary)

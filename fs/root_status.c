@@ -64,6 +64,8 @@ static void append_state(GString *text, const NrdFs *fs, const NrdSummary *summa
     append_count(text, &well, summary->n_faulty, "partition", "out of service");
     append_count(text, &well, summary->n_damaged, "partition", "with lost records");
     append_count(text, &well, summary->n_failing, "partition", "that cannot commit");
+    append_count(text, &well, summary->n_refused, "topic",
+                 "that cannot be produced to as a whole (its status says why)");
     append_count(text, &well, summary->ingress_stuck, "partition", "behind, with records that could not be committed");
     append_count(text, &well, summary->n_fan_failing, "partition", "not copied to a child (see children/*/status)");
     if (!summary->ingress && !read_only) {

@@ -2,6 +2,8 @@
 #include "fs/fs_private.h"
 #include "fs/status_text.h"
 
+#include <errno.h>
+
 static const char *state_word(NrdPartition *partition, const NrdPartitionInfo *info)
 {
     if (!nrd_partition_known(partition))
@@ -116,15 +118,24 @@ static void append_partitions(GString *text, NrdTopic *topic, uint32_t n)
     g_string_free(totals.todo, TRUE);
 }
 
+static void append_refusal(GString *text, int refusal)
+{
+    if (refusal < 0)
+        g_string_append_printf(text, "produce      refused: %s\nto do        %s\n", g_strerror(-refusal),
+                               refusal == -ENOSPC ? NRD_TODO_REFUSED_FULL : NRD_TODO_REFUSED_BUSY);
+}
+
 /* Whether the topic is out of service, and there is nothing more to tell. */
 static bool append_topic_state(GString *text, NrdTopic *topic)
 {
     g_autofree char *fault = nrd_topic_fault(topic);
     if (!fault) {
+        int refusal = nrd_topic_refusal(topic);
         g_string_append_printf(text, "state        %s\n",
-                               nrd_topic_deleted(topic) ? "deleted"
-                               : all_well(topic)        ? "ok"
-                                                        : "not all is well, see below");
+                               nrd_topic_deleted(topic)          ? "deleted"
+                               : refusal == 0 && all_well(topic) ? "ok"
+                                                                 : "not all is well, see below");
+        append_refusal(text, refusal);
         return false;
     }
     g_string_append_printf(text, "state        out of service: %s\n", fault);

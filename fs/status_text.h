@@ -9,6 +9,11 @@
 #define NRD_TODO_COMMITS_FAIL                                                                                          \
     "make room (trim, retention, a topic less) or help the disk; writers that sync again go on by themselves"
 
+/* What a person does when a topic refuses records: for a full disk, and for too much that waits. */
+#define NRD_TODO_REFUSED_FULL "make room (trim, retention, a topic less); writers that sync again go on"
+#define NRD_TODO_REFUSED_BUSY                                                                                          \
+    "look below which partition takes none; writers that sync again go on when some of it is committed"
+
 /* What a person does about records that are lost. */
 #define NRD_TODO_DAMAGE                                                                                                \
     "the rest is served; take what is lost from a child or a backup and look at the disk; the note goes with its "     \

@@ -3,13 +3,13 @@
 
 #include "engine/base/diag.h"
 #include "engine/base/errors.h"
+#include "engine/ingress/admission.h"
 #include "engine/ingress/checkpoint.h"
 #include "engine/ingress/dispatcher.h"
 #include "engine/ingress/wal.h"
 #include "engine/io/io.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #define DEFAULT_WORKERS 8
@@ -18,17 +18,13 @@
 #define DEFAULT_CHECKPOINT_MS 250
 #define DEFAULT_MAX_PARTS (NRD_CHECKPOINT_MAX_PARTS / 2)
 #define DEFAULT_MAX_BYTES (8 * NRD_GIB)
-#define RESERVE_BYTES (1 * NRD_MIB)      /* for checkpoints, metadata, and what a commit takes besides its records */
-#define LITTER_BYTES (64 * NRD_MIB)      /* as much of what is done with may stay in the WAL for want of an occasion */
-#define WORTHWHILE_BYTES (256 * NRD_KIB) /* a producer waits for holes to be made and synced */
-#define TOPIC_SHARE 4                    /* one topic that gets stuck has at most a quarter: the others go on */
+#define LITTER_BYTES (64 * NRD_MIB) /* as much of what is done with may stay in the WAL for want of an occasion */
 
 struct NrdIngress {
     int root_fd;
     NrdWal *wal;
     NrdDispatcher *dispatcher;
-    NrdDispatcherLoad max;           /* undispatched; more is refused */
-    atomic_uint_fast64_t n_flying;   /* bytes of drafts that are on their way to the WAL */
+    NrdAdmission *admission;
     NrdCheckpoint found;             /* at the open; empty afterwards */
     pthread_mutex_t checkpoint_lock; /* held across a checkpoint's I/O; before the dispatcher's */
     int checkpoint_error;            /* of the last; guarded by checkpoint_lock */
@@ -176,7 +172,7 @@ static void on_answered(NrdWalAppend *wal_append)
         unstamp(append);
         release(&append->sink);
     }
-    atomic_fetch_sub(&append->ingress->n_flying, append->n_flying); /* the dispatcher counts it by now */
+    nrd_admission_leave(append->ingress->admission, append->n_flying); /* the dispatcher counts it by now */
     g_free(append->wal.bytes);
     g_free(append->topic);
     g_free(append);
@@ -188,54 +184,18 @@ static bool hand_over(void *user_data)
     return nrd_dispatcher_write_wal(ingress->dispatcher);
 }
 
-static bool over(const NrdDispatcherLoad *load, const NrdDispatcherLoad *max, uint64_t share)
-{
-    return load->n_parts > max->n_parts / share || load->n_bytes > max->n_bytes / share;
-}
-
-/* Whether the disk has room for `need` more. Who cannot tell lets the write find out. */
-static bool has_room(NrdIngress *ingress, uint64_t need)
-{
-    struct statvfs st;
-    return nrd_io->fstatvfs(ingress->root_fd, &st) < 0 || st.f_bavail * (uint64_t)st.f_frsize >= need;
-}
-
-/* What is undispatched is written once more, and what is on its way, the caller's draft too, twice. */
-static int check_disk(NrdIngress *ingress, uint64_t pending_bytes)
-{
-    uint64_t need = pending_bytes + 2 * atomic_load(&ingress->n_flying) + RESERVE_BYTES;
-    if (has_room(ingress, need))
-        return 0;
-    if (nrd_wal_litter_bytes(ingress->wal) < WORTHWHILE_BYTES || !nrd_wal_make_room(ingress->wal))
-        return -ENOSPC;
-    return has_room(ingress, need) ? 0 : -ENOSPC;
-}
-
-static int check_room(NrdIngress *ingress, const char *id)
-{
-    NrdDispatcherLoad all, own;
-    nrd_dispatcher_load(ingress->dispatcher, &all);
-    if (over(&all, &ingress->max, 1))
-        return -EAGAIN;
-    if (over(&all, &ingress->max, TOPIC_SHARE)) {
-        nrd_dispatcher_load_of(ingress->dispatcher, id, &own);
-        if (over(&own, &ingress->max, TOPIC_SHARE))
-            return -EAGAIN;
-    }
-    return check_disk(ingress, all.n_bytes);
-}
-
 void nrd_ingress_append(NrdIngress *ingress, const NrdEntryDraft *draft, const char *topic, const char *id,
                         const NrdIngressSink *sink, NrdIngressDoneFn done, void *user_data)
 {
     Append *append = g_new0(Append, 1);
     append->n_flying = draft->n_bytes;
-    atomic_fetch_add(&ingress->n_flying, append->n_flying);
-    int rc = check_room(ingress, id);
-    if (rc == 0)
+    int rc = nrd_admission_enter(ingress->admission, topic, id, append->n_flying);
+    if (rc == 0) {
         rc = nrd_entry_encode(draft, topic, id, &append->wal.bytes, &append->wal.size);
+        if (rc < 0)
+            nrd_admission_leave(ingress->admission, append->n_flying);
+    }
     if (rc < 0) {
-        atomic_fetch_sub(&ingress->n_flying, append->n_flying);
         g_free(append);
         release(sink);
         done(user_data, rc);
@@ -275,6 +235,7 @@ static uint32_t replay(void *user_data, NrdWalSegment *segment, uint64_t pos, co
 static void ingress_free(NrdIngress *ingress)
 {
     nrd_dispatcher_free(ingress->dispatcher);
+    nrd_admission_free(ingress->admission);
     nrd_checkpoint_clear(&ingress->found);
     pthread_mutex_destroy(&ingress->checkpoint_lock);
     g_free(ingress);
@@ -303,6 +264,7 @@ static int open_wal(NrdIngress *ingress, const NrdIngressOptions *options)
     if (rc < 0)
         return rc;
     nrd_dispatcher_set_wal(ingress->dispatcher, ingress->wal);
+    nrd_admission_set_wal(ingress->admission, ingress->wal);
     nrd_dispatcher_set_top(ingress->dispatcher, nrd_wal_next_sequence(ingress->wal), ingress->found.trust);
     return 0;
 }
@@ -329,11 +291,16 @@ int nrd_ingress_open(const NrdIngressOptions *options, NrdIngress **ret_ingress)
         .user_data = ingress,
     };
     ingress->root_fd = options->root_fd;
-    ingress->max.n_parts = options->max_parts ? options->max_parts : DEFAULT_MAX_PARTS;
-    ingress->max.n_bytes = options->max_bytes ? options->max_bytes : DEFAULT_MAX_BYTES;
     pthread_mutex_init(&ingress->checkpoint_lock, NULL);
     nrd_checkpoint_init(&ingress->found);
     ingress->dispatcher = nrd_dispatcher_new(&dispatcher_options);
+    NrdAdmissionOptions admission_options = {
+        .root_fd = options->root_fd,
+        .dispatcher = ingress->dispatcher,
+        .max = { .n_parts = options->max_parts ? options->max_parts : DEFAULT_MAX_PARTS,
+                 .n_bytes = options->max_bytes ? options->max_bytes : DEFAULT_MAX_BYTES },
+    };
+    ingress->admission = nrd_admission_new(&admission_options);
     int rc = nrd_checkpoint_load(options->root_fd, &ingress->found);
     if (rc == 0)
         rc = open_wal(ingress, options);
@@ -401,6 +368,11 @@ void nrd_ingress_unclaim(NrdIngress *ingress, const char *id, uint32_t partition
     nrd_dispatcher_unclaim(ingress->dispatcher, id, partition);
 }
 
+int nrd_ingress_refusal(NrdIngress *ingress, const char *id)
+{
+    return nrd_admission_refusal(ingress->admission, id);
+}
+
 void nrd_ingress_kick(NrdIngress *ingress)
 {
     nrd_dispatcher_kick(ingress->dispatcher);
@@ -410,5 +382,6 @@ void nrd_ingress_stats(NrdIngress *ingress, NrdIngressStats *ret_stats)
 {
     ret_stats->n_parts = nrd_dispatcher_n_parts(ingress->dispatcher);
     ret_stats->n_waiting = nrd_dispatcher_n_waiting(ingress->dispatcher);
+    ret_stats->n_refused = nrd_admission_n_refused(ingress->admission);
     ret_stats->wal_bytes = nrd_wal_size_bytes(ingress->wal);
 }

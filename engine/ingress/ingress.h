@@ -7,7 +7,7 @@
  * dispatched again by the next start.
  *
  * A full disk. An append is refused (-ENOSPC) when the disk would not have room for all that is undispatched, and what the
- * append brings, once more, and a little (RESERVE_BYTES); before that the WAL gives back what it has of entries that are
+ * append brings, once more, and a little (admission.h); before that the WAL gives back what it has of entries that are
  * done. So what was acknowledged finds room, unless somebody else takes it. Then it waits in the WAL, told once; each part
  * that is committed gives its entry's room back when the next one fails, so that it goes on as soon as one entry has room.
  *
@@ -110,13 +110,17 @@ typedef struct NrdIngressSink {
 typedef void (*NrdIngressDoneFn)(void *user_data, int error);
 
 /* Appends the draft (still the caller's) durably, then calls done, maybe before it returns: 0; -EAGAIN when far too much
- * is undispatched, of the topic or of all; -ENOSPC; what the disk says. Two appends of one caller keep their order when the second follows the first's
- * done. */
+ * is undispatched, of the topic or of all, -ENOSPC when the disk has no room (both are told in the log once, and when they
+ * are over); what the disk says. Two appends of one caller keep their order when the second follows the first's done. */
 void nrd_ingress_append(NrdIngress *ingress, const NrdEntryDraft *draft, const char *topic, const char *id,
                         const NrdIngressSink *sink, NrdIngressDoneFn done, void *user_data);
 
 /* Whether records of this incarnation are not dispatched yet. Memory only. */
 bool nrd_ingress_holds(NrdIngress *ingress, const char *id);
+
+/* Why the topic's last append was refused, and the next one would be: -ENOSPC, -EAGAIN; 0: it was not, or there is room
+ * now. Asks the file system how much is free. */
+int nrd_ingress_refusal(NrdIngress *ingress, const char *id);
 
 /* Somebody commits to the partition directly, from now on until unclaim. May block on the disk. An error: the offsets
  * that entries name could not be taken back. */
@@ -129,9 +133,11 @@ void nrd_ingress_kick(NrdIngress *ingress);
 typedef struct NrdIngressStats {
     uint64_t n_parts;   /* not dispatched yet */
     uint64_t n_waiting; /* partitions whose parts wait after a failure */
+    uint64_t n_refused; /* topics whose appends are refused */
     uint64_t wal_bytes;
 } NrdIngressStats;
 
-void nrd_ingress_stats(NrdIngress *ingress, NrdIngressStats *ret_stats); /* memory only */
+/* Asks the file system how much is free, while appends are refused. */
+void nrd_ingress_stats(NrdIngress *ingress, NrdIngressStats *ret_stats);
 
 #endif

@@ -165,6 +165,40 @@ def test_a_full_disk_takes_what_was_acknowledged(disks, mounts, size, batch):
     wait_for(lambda: b"last" in seen(m, "t"), "a record after the trim")
 
 
+def test_a_refusal_is_told(disks, mounts):
+    """Once, with the topic, in the log; in status for as long as it is so; and that it is over."""
+    disk = disks(14 * MIB)
+    m = start_on(disk, mounts)
+    m.make("t", partitions=PARTS)
+    m.make("other", partitions=PARTS)
+    ballast = disk.folder + "/ballast"
+    with open(ballast, "wb", buffering=0) as file, pytest.raises(OSError):
+        while True:
+            file.write(bytes(4096))
+    fd = os.open(m.topic("t") + "/produce", os.O_WRONLY)
+    os.write(fd, b"a\n")
+    for _ in range(3):
+        assert not succeeds(os.fsync, fd)
+    refused = [line for line in m.stderr().splitlines() if "are refused" in line]
+    assert len(refused) == 1 and "topic=t" in refused[0] and "No space left on device" in refused[0], refused
+    assert m.stderr().count("are taken again") == 0
+    assert "1 topic that cannot be produced to as a whole" in status(m.mnt)
+    assert "\nnarad_ingress_refused_topics 1\n" in read_file(m.mnt + "/metrics").decode()
+    assert "\nproduce      refused: No space left on device\nto do        make room " in status(m.topic("t"))
+    assert "refused" not in status(m.topic("other"))
+    os.unlink(ballast)
+    assert "refused" not in status(m.topic("t"))  # nobody has to try again for that
+    os.fsync(fd)
+    os.close(fd)
+    assert m.stderr().count("records for the topic are taken again topic=t") == 1
+    assert m.stderr().count("are refused") == 1
+    wait_for(lambda: "\nstate        ok\n" in status(m.mnt), "status to say that all is well")
+
+
+def status(folder):
+    return read_file(folder + "/status").decode()
+
+
 def number_of(mount, number):
     return int(os.getxattr(mount.part("t", number), "user.narad.hwm"))
 

@@ -588,6 +588,8 @@ static void test_bytes_are_bounded(void)
     for (int i = 0; i < 3; i++)
         g_assert_cmpint(put(ingress, 1, payload), ==, 0);
     g_assert_cmpint(put(ingress, 1, payload), ==, -EAGAIN);
+    g_assert_cmpint(nrd_ingress_refusal(ingress, ID_A), ==, -EAGAIN);
+    g_assert_cmpint(nrd_ingress_refusal(ingress, ID_B), ==, 0);
     NrdEntryDraft *draft = nrd_entry_draft_new();
     nrd_entry_draft_add(draft, 1, NULL, 0, payload, 10000);
     g_assert_cmpint(put_draft_of(ingress, draft, ID_B, NULL), ==, 0);
