@@ -86,6 +86,7 @@ static void add_topic(NrdSummary *summary, NrdTopic *topic)
     char *fault = nrd_topic_fault(topic);
     uint32_t n = nrd_topic_n_partitions(topic);
     summary->n_topics_out += fault != NULL;
+    summary->n_refused += nrd_topic_refusal(topic) < 0;
     summary->n_partitions += n;
     if (fault)
         add_trouble(summary, topic,
@@ -109,7 +110,6 @@ static void add_ingress(NrdSummary *summary, NrdEngine *engine)
     summary->ingress_parts = stats.n_parts;
     summary->ingress_stuck = stats.n_waiting;
     summary->ingress_bytes = stats.wal_bytes;
-    summary->n_refused = stats.n_refused;
 }
 
 void nrd_engine_summary(NrdEngine *engine, NrdSummary *ret_summary)

@@ -151,6 +151,8 @@ void nrd_admission_leave(NrdAdmission *admission, uint64_t n_bytes)
 
 static int last_refusal(NrdAdmission *admission, const char *id)
 {
+    if (atomic_load(&admission->n_refused) == 0)
+        return 0;
     pthread_mutex_lock(&admission->lock);
     int error = GPOINTER_TO_INT(g_hash_table_lookup(admission->refusals, id));
     pthread_mutex_unlock(&admission->lock);
@@ -169,20 +171,4 @@ int nrd_admission_refusal(NrdAdmission *admission, const char *id)
     if (rc < 0)
         return rc;
     return has_room(admission, need_bytes(admission, &all)) ? 0 : -ENOSPC;
-}
-
-uint64_t nrd_admission_n_refused(NrdAdmission *admission)
-{
-    uint64_t n = 0;
-    GHashTableIter iter;
-    gpointer id;
-    g_autoptr(GPtrArray) ids = g_ptr_array_new_with_free_func(g_free);
-    pthread_mutex_lock(&admission->lock);
-    g_hash_table_iter_init(&iter, admission->refusals);
-    while (g_hash_table_iter_next(&iter, &id, NULL))
-        g_ptr_array_add(ids, g_strdup(id));
-    pthread_mutex_unlock(&admission->lock);
-    for (guint i = 0; i < ids->len; i++)
-        n += nrd_admission_refusal(admission, ids->pdata[i]) < 0;
-    return n;
 }

@@ -36,7 +36,4 @@ void nrd_admission_leave(NrdAdmission *admission, uint64_t n_bytes);
  * now. Asks the file system how much is free. */
 int nrd_admission_refusal(NrdAdmission *admission, const char *id);
 
-/* Of how many topics that is so. */
-uint64_t nrd_admission_n_refused(NrdAdmission *admission);
-
 #endif

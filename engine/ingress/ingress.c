@@ -382,6 +382,5 @@ void nrd_ingress_stats(NrdIngress *ingress, NrdIngressStats *ret_stats)
 {
     ret_stats->n_parts = nrd_dispatcher_n_parts(ingress->dispatcher);
     ret_stats->n_waiting = nrd_dispatcher_n_waiting(ingress->dispatcher);
-    ret_stats->n_refused = nrd_admission_n_refused(ingress->admission);
     ret_stats->wal_bytes = nrd_wal_size_bytes(ingress->wal);
 }

@@ -133,11 +133,9 @@ void nrd_ingress_kick(NrdIngress *ingress);
 typedef struct NrdIngressStats {
     uint64_t n_parts;   /* not dispatched yet */
     uint64_t n_waiting; /* partitions whose parts wait after a failure */
-    uint64_t n_refused; /* topics whose appends are refused */
     uint64_t wal_bytes;
 } NrdIngressStats;
 
-/* Asks the file system how much is free, while appends are refused. */
-void nrd_ingress_stats(NrdIngress *ingress, NrdIngressStats *ret_stats);
+void nrd_ingress_stats(NrdIngress *ingress, NrdIngressStats *ret_stats); /* memory only */
 
 #endif
