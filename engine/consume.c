@@ -49,8 +49,8 @@ static const NrdLineSource line_source = { line_lease, line_deliverable, line_er
 
 void nrd_consume_init(NrdPartition *partition)
 {
-    pthread_mutex_init(&partition->queue_lock, NULL);
-    pthread_mutex_init(&partition->read_lock, NULL);
+    g_mutex_init(&partition->queue_lock);
+    g_mutex_init(&partition->read_lock);
     partition->lease_timer_ms = INT64_MAX;
     nrd_timer_init(&partition->lease_timer, on_lease_over, partition, true); /* who waits is served: a read */
     nrd_line_init(&partition->line, &line_source, partition, partition->topic->engine->timers);
@@ -60,50 +60,50 @@ void nrd_consume_clear(NrdPartition *partition)
 {
     g_assert(partition->queue == NULL);
     nrd_line_clear(&partition->line);
-    pthread_mutex_destroy(&partition->read_lock);
-    pthread_mutex_destroy(&partition->queue_lock);
+    g_mutex_clear(&partition->read_lock);
+    g_mutex_clear(&partition->queue_lock);
 }
 
 void nrd_consume_open(NrdPartition *partition, const NrdTopicConfig *config)
 {
     NrdQueueLimits limits;
     limits_from(config, &limits);
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     partition->queue = nrd_queue_new(&limits);
     partition->lease_timer_ms = INT64_MAX;
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
 }
 
 void nrd_consume_close(NrdPartition *partition)
 {
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     NrdQueue *queue = g_steal_pointer(&partition->queue);
-    pthread_mutex_unlock(&partition->queue_lock);
-    pthread_mutex_lock(&partition->read_lock);
+    g_mutex_unlock(&partition->queue_lock);
+    g_mutex_lock(&partition->read_lock);
     NrdLogCursor *cursor = g_steal_pointer(&partition->cursor);
-    pthread_mutex_unlock(&partition->read_lock);
+    g_mutex_unlock(&partition->read_lock);
     nrd_queue_free(queue);
     nrd_log_cursor_free(cursor);
 }
 
 void nrd_consume_rest(NrdPartition *partition)
 {
-    pthread_mutex_lock(&partition->read_lock);
+    g_mutex_lock(&partition->read_lock);
     if (partition->cursor && !partition->cursor_used) {
         nrd_log_cursor_reset(partition->cursor);
         atomic_store(&partition->cursor_holds, false);
     }
     partition->cursor_used = false;
-    pthread_mutex_unlock(&partition->read_lock);
+    g_mutex_unlock(&partition->read_lock);
 }
 
 void nrd_consume_configure(NrdPartition *partition, const NrdTopicConfig *config)
 {
     NrdQueueLimits limits;
     limits_from(config, &limits);
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     nrd_queue_configure(partition->queue, &limits);
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
 }
 
 /* ---- leasing ---- */
@@ -121,23 +121,23 @@ bool nrd_consume_lease(NrdPartition *partition, bool sure, NrdLease *ret_lease)
 {
     NrdLog *log = atomic_load(&partition->log);
     bool found = false;
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     if (!sure || nrd_queue_sure(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log)))
         nrd_queue_take(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log), nrd_clock_mono_ms(), nrd_random_u64(),
                        ret_lease, &found);
     if (found)
         nrd_consume_arm_locked(partition);
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
     return found;
 }
 
 bool nrd_consume_deliverable(NrdPartition *partition)
 {
     NrdLog *log = atomic_load(&partition->log);
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     bool there =
         log && partition->queue && nrd_queue_deliverable(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log));
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
     return there;
 }
 
@@ -191,12 +191,12 @@ void nrd_consume_cursor_done_locked(NrdPartition *partition, uint64_t end_offset
 static int read_record(NrdPartition *partition, NrdLease lease, Copy *copy, uint64_t *ret_next_offset)
 {
     NrdRecordView view;
-    pthread_mutex_lock(&partition->read_lock);
+    g_mutex_lock(&partition->read_lock);
     int rc = nrd_log_cursor_read(nrd_consume_cursor_locked(partition), lease.offset, &view, ret_next_offset);
     if (rc == 0)
         rc = copy_record(copy, &view);
     nrd_consume_cursor_done_locked(partition, rc == 0 ? lease.offset + 1 : 0);
-    pthread_mutex_unlock(&partition->read_lock);
+    g_mutex_unlock(&partition->read_lock);
     copy->delivery.partition = partition->number;
     copy->delivery.offset = lease.offset;
     copy->delivery.nonce = lease.nonce;
@@ -205,11 +205,11 @@ static int read_record(NrdPartition *partition, NrdLease lease, Copy *copy, uint
 
 void nrd_consume_skip(NrdPartition *partition, NrdLease lease, uint64_t next_offset)
 {
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     uint64_t skipped = nrd_queue_skip(partition->queue, lease, next_offset);
     if (skipped > 0)
         nrd_offsets_touch_locked(partition);
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
     if (skipped == 0)
         return;
     nrd_counter_add(NRD_COUNTER_CORRUPT_SKIPPED, skipped);
@@ -221,10 +221,10 @@ void nrd_consume_skip(NrdPartition *partition, NrdLease lease, uint64_t next_off
 
 static void give_back(NrdPartition *partition, NrdLease lease)
 {
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     /* -ESTALE: the lease has lapsed meanwhile, which is the same to us. */
     (void)!nrd_queue_nack(partition->queue, lease.offset, lease.nonce, nrd_clock_mono_ms());
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
 }
 
 bool nrd_consume_serve(NrdPartition *partition, NrdDeliverFn deliver, void *user_data, NrdLease lease)
@@ -280,11 +280,11 @@ void nrd_consume_interrupt(NrdPartition *partition, int error)
 static void on_lease_over(void *user_data)
 {
     NrdPartition *partition = user_data;
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     partition->lease_timer_ms = INT64_MAX;
     uint32_t n_expired = nrd_queue_expire(partition->queue, nrd_clock_mono_ms());
     nrd_consume_arm_locked(partition);
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
     if (n_expired == 0)
         return;
     nrd_counter_add(NRD_COUNTER_LEASES_EXPIRED, n_expired);

@@ -26,22 +26,22 @@ typedef struct Run {
 static void find_run(NrdPartition *partition, bool sure, uint32_t max, Run *run)
 {
     NrdLog *log = atomic_load(&partition->log);
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     run->n =
         nrd_queue_peek(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log), sure, MIN(max, RUN_MAX), &run->first);
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
 }
 
 static uint32_t lease_run(NrdPartition *partition, bool sure, Run *run, uint32_t n)
 {
     NrdLog *log = atomic_load(&partition->log);
     int64_t now_ms = nrd_clock_mono_ms();
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     n = nrd_queue_take_run(partition->queue, nrd_log_oldest(log), nrd_log_hwm(log), sure, now_ms, run->first,
                            run->nonces, n);
     if (n > 0)
         nrd_consume_arm_locked(partition);
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
     return n;
 }
 
@@ -115,11 +115,11 @@ static int take_run(NrdPartition *partition, NrdBatch *batch, uint32_t max, uint
     run.n_copied = run.n_leased = 0;
     run.lost.nonce = 0;
     int rc = 0;
-    pthread_mutex_lock(&partition->read_lock);
+    g_mutex_lock(&partition->read_lock);
     find_run(partition, batch->sure, max, &run);
     if (run.n > 0)
         rc = take_run_locked(partition, batch, &run);
-    pthread_mutex_unlock(&partition->read_lock);
+    g_mutex_unlock(&partition->read_lock);
     if (run.lost.nonce != 0 && rc == -EBADMSG)
         nrd_consume_skip(partition, run.lost, run.next_offset);
     /* Damage was skipped, or is met again as the first of the next run. -ENOENT: retention was faster, and the next run

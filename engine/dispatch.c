@@ -173,9 +173,9 @@ bool nrd_partition_seems_well(NrdPartition *partition)
         nrd_partition_unpin_quietly(partition);
         return well;
     }
-    pthread_mutex_lock(&partition->state_lock);
+    g_mutex_lock(&partition->state_lock);
     well = partition->state != NRD_PARTITION_FAULT;
-    pthread_mutex_unlock(&partition->state_lock);
+    g_mutex_unlock(&partition->state_lock);
     return well;
 }
 

@@ -101,7 +101,7 @@ struct NrdTopic {
 
     /* topic_produce.c */
     bool lingering; /* guarded by the lock of NrdLingers */
-    pthread_mutex_t produce_lock;
+    GMutex produce_lock;
     /* guarded by produce_lock */
     GQueue producers; /* of NrdTopicProducer*, by their link */
     uint32_t next_turn;
@@ -138,6 +138,7 @@ typedef struct NrdMeasured {
     uint64_t bytes;
 } NrdMeasured;
 
+/* There are tens of thousands, most of them closed: its locks are glib's, which take a word each. */
 struct NrdPartition {
     NrdTopic *topic; /* who owns it */
     uint32_t number;
@@ -147,7 +148,7 @@ struct NrdPartition {
     /* life.c. The log is there from the open to the close, which waits until nobody has a pin; after a close for good it
      * stays until the partition is freed. */
     _Atomic(NrdLog *) log;
-    pthread_mutex_t state_lock;
+    GMutex state_lock;
     /* guarded by state_lock; the state is changed by who has the topic's guard besides */
     NrdPartitionState state;
     uint32_t n_pins;
@@ -164,8 +165,8 @@ struct NrdPartition {
 
     /* produce.c */
     atomic_bool warm; /* it has been committed to since the open: the next commit is worth preparing for */
-    pthread_mutex_t produce_lock;
-    pthread_cond_t role_free; /* with produce_lock: `committing` became false, or `closed` true */
+    GMutex produce_lock;
+    GCond role_free; /* with produce_lock: `committing` became false, or `closed` true */
     /* guarded by produce_lock */
     bool committing;     /* somebody has the committer role */
     uint32_t n_entering; /* who waits for it without records */
@@ -178,12 +179,12 @@ struct NrdPartition {
 
     /* consume.c */
     NrdLine line;
-    pthread_mutex_t queue_lock;
+    GMutex queue_lock;
     /* guarded by queue_lock */
     NrdQueue *queue;        /* NULL while the partition is closed */
     int64_t lease_timer_ms; /* what lease_timer is set to, or INT64_MAX */
     NrdTimer lease_timer;
-    pthread_mutex_t read_lock;
+    GMutex read_lock;
     /* guarded by read_lock */
     NrdLogCursor *cursor;
     atomic_bool cursor_holds; /* it has something in memory, perhaps; written with read_lock, a glance needs none */
@@ -193,7 +194,7 @@ struct NrdPartition {
     uint64_t settled_seq; /* guarded by queue_lock; counts changes of the frontier and the acked-ahead set */
     bool tick_armed;      /* guarded by queue_lock */
     NrdSettler *settlers; /* guarded by queue_lock; who waits for leases to be settled durably */
-    pthread_mutex_t offset_lock;
+    GMutex offset_lock;
     /* guarded by offset_lock */
     NrdOffsetStore *offsets;
     uint64_t ticked_seq; /* settled_seq as of the last tick */

@@ -19,7 +19,7 @@ NrdPartition *nrd_partition_new(NrdTopic *topic, uint32_t number)
     partition->topic = topic;
     partition->number = number;
     partition->dir = g_strdup_printf("topics/%s/p%05u", topic->name, number);
-    pthread_mutex_init(&partition->state_lock, NULL);
+    g_mutex_init(&partition->state_lock);
     nrd_produce_init(partition);
     nrd_consume_init(partition);
     nrd_offsets_init(partition);
@@ -48,7 +48,7 @@ void nrd_partition_free(NrdPartition *partition)
     free_log(partition);
     nrd_consume_clear(partition);
     nrd_offsets_clear(partition);
-    pthread_mutex_destroy(&partition->state_lock);
+    g_mutex_clear(&partition->state_lock);
     g_free(partition->picture);
     g_free(partition->dir);
     g_free(partition);
@@ -56,18 +56,18 @@ void nrd_partition_free(NrdPartition *partition)
 
 static void set_state(NrdPartition *partition, NrdPartitionState state)
 {
-    pthread_mutex_lock(&partition->state_lock);
+    g_mutex_lock(&partition->state_lock);
     partition->state = state;
-    pthread_mutex_unlock(&partition->state_lock);
+    g_mutex_unlock(&partition->state_lock);
 }
 
 /* Takes the picture over (NULL: nothing is known any more). */
 static void set_picture(NrdPartition *partition, NrdPicture *picture)
 {
-    pthread_mutex_lock(&partition->state_lock);
+    g_mutex_lock(&partition->state_lock);
     NrdPicture *old = partition->picture;
     partition->picture = picture;
-    pthread_mutex_unlock(&partition->state_lock);
+    g_mutex_unlock(&partition->state_lock);
     g_free(old);
 }
 
@@ -163,10 +163,10 @@ int nrd_partition_pin_guarded(NrdPartition *partition)
     int rc = open_guarded(partition);
     if (rc < 0)
         return rc;
-    pthread_mutex_lock(&partition->state_lock);
+    g_mutex_lock(&partition->state_lock);
     partition->state = NRD_PARTITION_OPEN;
     partition->n_pins++;
-    pthread_mutex_unlock(&partition->state_lock);
+    g_mutex_unlock(&partition->state_lock);
     return 0;
 }
 
@@ -174,11 +174,11 @@ int nrd_partition_pin_guarded(NrdPartition *partition)
 
 bool nrd_partition_pin_if_open(NrdPartition *partition)
 {
-    pthread_mutex_lock(&partition->state_lock);
+    g_mutex_lock(&partition->state_lock);
     bool open = partition->state == NRD_PARTITION_OPEN && !atomic_load(&partition->closed);
     if (open)
         partition->n_pins++;
-    pthread_mutex_unlock(&partition->state_lock);
+    g_mutex_unlock(&partition->state_lock);
     return open;
 }
 
@@ -195,12 +195,12 @@ int nrd_partition_pin(NrdPartition *partition)
 static void unpin(NrdPartition *partition, bool used)
 {
     int64_t now_ms = used ? nrd_clock_mono_ms() : 0;
-    pthread_mutex_lock(&partition->state_lock);
+    g_mutex_lock(&partition->state_lock);
     g_assert(partition->n_pins > 0);
     partition->n_pins--;
     if (used)
         atomic_store(&partition->used_ms, now_ms);
-    pthread_mutex_unlock(&partition->state_lock);
+    g_mutex_unlock(&partition->state_lock);
 }
 
 void nrd_partition_unpin(NrdPartition *partition)
@@ -215,9 +215,9 @@ void nrd_partition_unpin_quietly(NrdPartition *partition)
 
 bool nrd_partition_is_open(NrdPartition *partition)
 {
-    pthread_mutex_lock(&partition->state_lock);
+    g_mutex_lock(&partition->state_lock);
     bool open = partition->state == NRD_PARTITION_OPEN && !atomic_load(&partition->closed);
-    pthread_mutex_unlock(&partition->state_lock);
+    g_mutex_unlock(&partition->state_lock);
     return open;
 }
 
@@ -225,19 +225,19 @@ bool nrd_partition_is_open(NrdPartition *partition)
 
 bool nrd_partition_known(NrdPartition *partition)
 {
-    pthread_mutex_lock(&partition->state_lock);
+    g_mutex_lock(&partition->state_lock);
     bool known = partition->picture || partition->state != NRD_PARTITION_CLOSED;
-    pthread_mutex_unlock(&partition->state_lock);
+    g_mutex_unlock(&partition->state_lock);
     return known || atomic_load(&partition->closed);
 }
 
 bool nrd_partition_picture(NrdPartition *partition, NrdPicture *ret_picture)
 {
-    pthread_mutex_lock(&partition->state_lock);
+    g_mutex_lock(&partition->state_lock);
     bool there = partition->picture != NULL && partition->state != NRD_PARTITION_OPEN;
     if (there)
         *ret_picture = *partition->picture;
-    pthread_mutex_unlock(&partition->state_lock);
+    g_mutex_unlock(&partition->state_lock);
     return there;
 }
 
@@ -287,10 +287,10 @@ static NrdPicture *take_picture(NrdPartition *partition)
 {
     NrdPicture *picture = g_new0(NrdPicture, 1);
     nrd_log_stats(atomic_load(&partition->log), &picture->stats);
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     picture->frontier = nrd_queue_frontier(partition->queue);
     picture->n_acked_ahead = nrd_queue_acked_ahead(partition->queue);
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
     return picture;
 }
 
@@ -303,9 +303,9 @@ static bool may_close_locked(NrdPartition *partition, int64_t idle_ms)
     if (partition->state != NRD_PARTITION_OPEN || partition->n_pins > 0 || atomic_load(&partition->closed) ||
         nrd_clock_mono_ms() - atomic_load(&partition->used_ms) < idle_ms)
         return false;
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     bool leased = nrd_queue_in_flight(partition->queue) > 0;
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
     NrdLog *log = atomic_load(&partition->log);
     return !leased && nrd_log_check(log) == 0 && !nrd_log_has_detached(log);
 }
@@ -332,14 +332,14 @@ static int close_files(NrdPartition *partition)
 static bool begin_closing(NrdPartition *partition, int64_t idle_ms)
 {
     NrdPicture *old = NULL;
-    pthread_mutex_lock(&partition->state_lock);
+    g_mutex_lock(&partition->state_lock);
     bool may = may_close_locked(partition, idle_ms);
     if (may) {
         old = partition->picture;
         partition->picture = take_picture(partition);
         partition->state = NRD_PARTITION_CLOSING;
     }
-    pthread_mutex_unlock(&partition->state_lock);
+    g_mutex_unlock(&partition->state_lock);
     g_free(old);
     return may;
 }

@@ -18,7 +18,7 @@ static void on_wait_over(void *user_data);
 void nrd_line_init(NrdLine *line, const NrdLineSource *source, void *owner, NrdTimers *timers)
 {
     *line = (NrdLine){ .source = source, .owner = owner, .timers = timers };
-    pthread_mutex_init(&line->lock, NULL);
+    g_mutex_init(&line->lock);
     g_queue_init(&line->waiters);
     g_queue_init(&line->watches);
     nrd_timer_init(&line->wait_timer, on_wait_over, line, false);
@@ -28,7 +28,7 @@ void nrd_line_clear(NrdLine *line)
 {
     g_assert(g_queue_is_empty(&line->waiters) && g_queue_is_empty(&line->watches));
     nrd_timer_drain(line->timers, &line->wait_timer);
-    pthread_mutex_destroy(&line->lock);
+    g_mutex_clear(&line->lock);
 }
 
 static void leave_locked(NrdLine *line, NrdWaiter *waiter)
@@ -76,10 +76,10 @@ static int lease_or_join_locked(NrdLine *line, NrdWaiter *waiter, Taken *ret_tak
 static void serve(NrdLine *line, NrdWaiter *waiter, Taken taken)
 {
     while (taken.found && !nrd_consume_serve(taken.partition, waiter->deliver, waiter->user_data, taken.lease)) {
-        pthread_mutex_lock(&line->lock);
+        g_mutex_lock(&line->lock);
         waiter->state = STATE_DONE;
         int rc = lease_or_join_locked(line, waiter, &taken);
-        pthread_mutex_unlock(&line->lock);
+        g_mutex_unlock(&line->lock);
         if (rc < 0)
             waiter->deliver(waiter->user_data, rc, NULL);
     }
@@ -101,14 +101,14 @@ static int64_t deadline_after(int64_t wait_ms)
 void nrd_line_take(NrdLine *line, NrdWaiter *waiter, int64_t wait_ms, NrdDeliverFn deliver, void *user_data)
 {
     Taken taken = { .found = false };
-    pthread_mutex_lock(&line->lock);
+    g_mutex_lock(&line->lock);
     bool cancelled = waiter->state == STATE_CANCELLED;
     waiter->deliver = deliver;
     waiter->user_data = user_data;
     waiter->deadline_ms = deadline_after(wait_ms);
     waiter->state = STATE_DONE;
     int rc = cancelled ? -EINTR : lease_or_join_locked(line, waiter, &taken);
-    pthread_mutex_unlock(&line->lock);
+    g_mutex_unlock(&line->lock);
     if (rc < 0)
         deliver(user_data, rc, NULL);
     else
@@ -117,13 +117,13 @@ void nrd_line_take(NrdLine *line, NrdWaiter *waiter, int64_t wait_ms, NrdDeliver
 
 bool nrd_line_cancel(NrdLine *line, NrdWaiter *waiter)
 {
-    pthread_mutex_lock(&line->lock);
+    g_mutex_lock(&line->lock);
     bool parked = waiter->state == STATE_PARKED;
     if (parked)
         leave_locked(line, waiter);
     else if (waiter->state == STATE_NEW)
         waiter->state = STATE_CANCELLED;
-    pthread_mutex_unlock(&line->lock);
+    g_mutex_unlock(&line->lock);
     return parked;
 }
 
@@ -139,9 +139,9 @@ static bool hand_out_locked(NrdLine *line, NrdPartition *only)
     if (!line->source->lease(line->owner, waiter->sure, only, &taken.partition, &taken.lease))
         return false;
     leave_locked(line, waiter);
-    pthread_mutex_unlock(&line->lock);
+    g_mutex_unlock(&line->lock);
     serve(line, waiter, taken);
-    pthread_mutex_lock(&line->lock);
+    g_mutex_lock(&line->lock);
     return true;
 }
 
@@ -156,9 +156,9 @@ static void fire_watches_locked(NrdLine *line)
         g_queue_unlink(&line->watches, &watch->link);
         watch->set = false;
         atomic_fetch_sub(&line->n_waiting, 1);
-        pthread_mutex_unlock(&line->lock);
+        g_mutex_unlock(&line->lock);
         notify(user_data);
-        pthread_mutex_lock(&line->lock);
+        g_mutex_lock(&line->lock);
     }
 }
 
@@ -166,10 +166,10 @@ void nrd_line_wake(NrdLine *line, NrdPartition *only)
 {
     if (atomic_load(&line->n_waiting) == 0)
         return;
-    pthread_mutex_lock(&line->lock);
+    g_mutex_lock(&line->lock);
     if (line->waking) {
         line->wake_again = true;
-        pthread_mutex_unlock(&line->lock);
+        g_mutex_unlock(&line->lock);
         return;
     }
     line->waking = true;
@@ -182,21 +182,21 @@ void nrd_line_wake(NrdLine *line, NrdPartition *only)
         only = NULL; /* who left word may have meant another partition */
     } while (line->wake_again);
     line->waking = false;
-    pthread_mutex_unlock(&line->lock);
+    g_mutex_unlock(&line->lock);
 }
 
 void nrd_line_interrupt(NrdLine *line, int error)
 {
-    pthread_mutex_lock(&line->lock);
+    g_mutex_lock(&line->lock);
     while (!g_queue_is_empty(&line->waiters)) {
         NrdWaiter *waiter = line->waiters.head->data;
         leave_locked(line, waiter);
-        pthread_mutex_unlock(&line->lock);
+        g_mutex_unlock(&line->lock);
         waiter->deliver(waiter->user_data, error, NULL);
-        pthread_mutex_lock(&line->lock);
+        g_mutex_lock(&line->lock);
     }
     fire_watches_locked(line);
-    pthread_mutex_unlock(&line->lock);
+    g_mutex_unlock(&line->lock);
 }
 
 /* Takes one waiter whose time is over out of the line; the earliest deadline of the others goes to *next_ms. */
@@ -218,23 +218,23 @@ static void on_wait_over(void *user_data)
     NrdLine *line = user_data;
     int64_t next_ms = INT64_MAX;
     NrdWaiter *waiter;
-    pthread_mutex_lock(&line->lock);
+    g_mutex_lock(&line->lock);
     while ((waiter = timed_out_locked(line, nrd_clock_mono_ms(), &next_ms))) {
-        pthread_mutex_unlock(&line->lock);
+        g_mutex_unlock(&line->lock);
         waiter->deliver(waiter->user_data, -ETIMEDOUT, NULL);
-        pthread_mutex_lock(&line->lock);
+        g_mutex_lock(&line->lock);
         next_ms = INT64_MAX;
     }
     if (next_ms != INT64_MAX)
         nrd_timer_set_earlier(line->timers, &line->wait_timer, next_ms);
-    pthread_mutex_unlock(&line->lock);
+    g_mutex_unlock(&line->lock);
 }
 
 /* ---- watching ---- */
 
 void nrd_line_watch_set(NrdLine *line, NrdWatch *watch, void (*notify)(void *user_data), void *user_data)
 {
-    pthread_mutex_lock(&line->lock);
+    g_mutex_lock(&line->lock);
     watch->notify = notify;
     watch->user_data = user_data;
     if (!watch->set) {
@@ -243,18 +243,18 @@ void nrd_line_watch_set(NrdLine *line, NrdWatch *watch, void (*notify)(void *use
         g_queue_push_tail_link(&line->watches, &watch->link);
         atomic_fetch_add(&line->n_waiting, 1);
     }
-    pthread_mutex_unlock(&line->lock);
+    g_mutex_unlock(&line->lock);
 }
 
 bool nrd_line_watch_clear(NrdLine *line, NrdWatch *watch)
 {
-    pthread_mutex_lock(&line->lock);
+    g_mutex_lock(&line->lock);
     bool was_set = watch->set;
     if (was_set) {
         g_queue_unlink(&line->watches, &watch->link);
         watch->set = false;
         atomic_fetch_sub(&line->n_waiting, 1);
     }
-    pthread_mutex_unlock(&line->lock);
+    g_mutex_unlock(&line->lock);
     return was_set;
 }

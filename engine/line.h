@@ -32,7 +32,7 @@ typedef struct NrdLine {
     void *owner;
     NrdTimers *timers;
     atomic_int n_waiting; /* waiters in line, watches, and who is about to join */
-    pthread_mutex_t lock;
+    GMutex lock;
     /* guarded by lock */
     GQueue waiters; /* of NrdWaiter*, by their link */
     GQueue watches; /* of NrdWatch*, by their link */

@@ -36,11 +36,11 @@ static void arm(NrdPartition *partition, NrdTimer *timer, int64_t delay_ms)
 static int tick_locked(NrdPartition *partition)
 {
     NrdFrontier state = { 0, g_array_new(FALSE, FALSE, sizeof(uint64_t)) };
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     uint64_t seq = partition->settled_seq;
     nrd_queue_snapshot(partition->queue, &state);
     partition->tick_armed = false;
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
     int rc = 0;
     if (seq != partition->ticked_seq)
         rc = nrd_offset_store_tick(partition->offsets, &state);
@@ -65,9 +65,9 @@ static int write_out_locked(NrdPartition *partition)
 
 static int level_locked(NrdPartition *partition)
 {
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     uint64_t frontier = nrd_queue_frontier(partition->queue);
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
     return note_result_locked(partition, nrd_offset_store_level(partition->offsets, frontier),
                               "writing consumer.offset", KEPT);
 }
@@ -75,10 +75,10 @@ static int level_locked(NrdPartition *partition)
 static void on_tick(void *user_data)
 {
     NrdPartition *partition = user_data;
-    pthread_mutex_lock(&partition->offset_lock);
+    g_mutex_lock(&partition->offset_lock);
     int rc = partition->offsets ? tick_locked(partition) : 0;
     bool owed = partition->ticked_seq != partition->synced_seq;
-    pthread_mutex_unlock(&partition->offset_lock);
+    g_mutex_unlock(&partition->offset_lock);
     if (rc < 0)
         arm(partition, &partition->tick_timer, WRITE_OUT_MS);
     else if (owed)
@@ -88,9 +88,9 @@ static void on_tick(void *user_data)
 static void on_write_out(void *user_data)
 {
     NrdPartition *partition = user_data;
-    pthread_mutex_lock(&partition->offset_lock);
+    g_mutex_lock(&partition->offset_lock);
     int rc = partition->offsets ? write_out_locked(partition) : 0;
-    pthread_mutex_unlock(&partition->offset_lock);
+    g_mutex_unlock(&partition->offset_lock);
     if (rc < 0)
         arm(partition, &partition->tick_timer, WRITE_OUT_MS);
     else
@@ -100,16 +100,16 @@ static void on_write_out(void *user_data)
 static void on_level(void *user_data)
 {
     NrdPartition *partition = user_data;
-    pthread_mutex_lock(&partition->offset_lock);
+    g_mutex_lock(&partition->offset_lock);
     int rc = partition->offsets ? level_locked(partition) : 0;
-    pthread_mutex_unlock(&partition->offset_lock);
+    g_mutex_unlock(&partition->offset_lock);
     if (rc < 0)
         arm(partition, &partition->level_timer, LEVEL_MS);
 }
 
 void nrd_offsets_init(NrdPartition *partition)
 {
-    pthread_mutex_init(&partition->offset_lock, NULL);
+    g_mutex_init(&partition->offset_lock);
     nrd_timer_init(&partition->tick_timer, on_tick, partition, true);
     nrd_timer_init(&partition->write_timer, on_write_out, partition, true);
     nrd_timer_init(&partition->level_timer, on_level, partition, true);
@@ -118,7 +118,7 @@ void nrd_offsets_init(NrdPartition *partition)
 void nrd_offsets_clear(NrdPartition *partition)
 {
     nrd_offset_store_free(partition->offsets);
-    pthread_mutex_destroy(&partition->offset_lock);
+    g_mutex_clear(&partition->offset_lock);
 }
 
 int nrd_offsets_peek(NrdPartition *partition, uint64_t hwm, uint64_t *ret_frontier, uint32_t *ret_n_acked_ahead)
@@ -143,15 +143,15 @@ int nrd_offsets_open(NrdPartition *partition, uint64_t hwm)
     int rc = nrd_offset_store_open(partition->topic->engine->root_fd, partition->dir, partition->topic->name,
                                    partition->number, hwm, &state, &store);
     if (rc == 0) {
-        pthread_mutex_lock(&partition->offset_lock);
+        g_mutex_lock(&partition->offset_lock);
         partition->offsets = store;
         partition->ticked_seq = partition->synced_seq = partition->settled_seq;
         partition->offset_errno = 0;
-        pthread_mutex_lock(&partition->queue_lock);
+        g_mutex_lock(&partition->queue_lock);
         partition->tick_armed = false;
         nrd_queue_restore(partition->queue, &state, hwm);
-        pthread_mutex_unlock(&partition->queue_lock);
-        pthread_mutex_unlock(&partition->offset_lock);
+        g_mutex_unlock(&partition->queue_lock);
+        g_mutex_unlock(&partition->offset_lock);
     }
     g_array_unref(state.ahead);
     return rc;
@@ -177,7 +177,7 @@ static void arm_after(NrdPartition *partition, bool open, int rc, bool level_owe
 
 int nrd_offsets_sync(NrdPartition *partition, bool level)
 {
-    pthread_mutex_lock(&partition->offset_lock);
+    g_mutex_lock(&partition->offset_lock);
     int rc = partition->offsets ? 0 : nrd_partition_closed_error(partition);
     uint64_t synced_before = partition->synced_seq;
     if (rc == 0)
@@ -188,7 +188,7 @@ int nrd_offsets_sync(NrdPartition *partition, bool level)
         rc = level_locked(partition);
     bool open = partition->offsets && !atomic_load(&partition->closed);
     bool level_owed = rc == 0 && !level && partition->synced_seq != synced_before;
-    pthread_mutex_unlock(&partition->offset_lock);
+    g_mutex_unlock(&partition->offset_lock);
     arm_after(partition, open, rc, level_owed);
     return rc;
 }
@@ -206,7 +206,7 @@ typedef struct Round {
 static void begin_round_locked(NrdPartition *partition, Round *round)
 {
     int64_t now_ms = nrd_clock_mono_ms();
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     round->settlers = g_steal_pointer(&partition->settlers);
     for (NrdSettler *settler = round->settlers; settler; settler = settler->next) {
         if (nrd_queue_prepare(partition->queue, &settler->settling, now_ms) > 0)
@@ -215,7 +215,7 @@ static void begin_round_locked(NrdPartition *partition, Round *round)
     nrd_queue_snapshot_prepared(partition->queue, &round->state);
     round->seq = partition->settled_seq;
     partition->tick_armed = false;
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
 }
 
 static int write_round_locked(NrdPartition *partition, const Round *round)
@@ -239,7 +239,7 @@ static int write_round_locked(NrdPartition *partition, const Round *round)
 static void end_round_locked(NrdPartition *partition, Round *round, bool durable)
 {
     int64_t now_ms = nrd_clock_mono_ms();
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     for (NrdSettler *settler = round->settlers; settler; settler = settler->next)
         nrd_queue_conclude(partition->queue, &settler->settling, durable, now_ms);
     nrd_queue_end_prepared(partition->queue, durable);
@@ -250,7 +250,7 @@ static void end_round_locked(NrdPartition *partition, Round *round, bool durable
         nrd_offsets_touch_locked(partition); /* the state as it was has to be written again */
     if (durable)
         partition->ticked_seq = partition->synced_seq = alone ? partition->settled_seq : round->seq;
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
 }
 
 static void answer_locked(NrdSettler *settlers, int rc)
@@ -291,14 +291,14 @@ int nrd_offsets_settle(NrdPartition *partition, const NrdLease *leases, size_t n
 {
     NrdSettler self = { .settling = { leases, n, ret_errors } };
     bool anew = false;
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     self.next = partition->settlers;
     partition->settlers = &self;
-    pthread_mutex_unlock(&partition->queue_lock);
-    pthread_mutex_lock(&partition->offset_lock);
+    g_mutex_unlock(&partition->queue_lock);
+    g_mutex_lock(&partition->offset_lock);
     int rc = self.done ? self.rc : settle_locked(partition, &anew);
     bool open = partition->offsets && !atomic_load(&partition->closed);
-    pthread_mutex_unlock(&partition->offset_lock);
+    g_mutex_unlock(&partition->offset_lock);
     arm_after(partition, open, rc, anew);
     return rc;
 }
@@ -322,7 +322,7 @@ int nrd_offsets_flush(NrdPartition *partition)
 void nrd_offsets_close(NrdPartition *partition)
 {
     drain(partition);
-    pthread_mutex_lock(&partition->offset_lock);
+    g_mutex_lock(&partition->offset_lock);
     nrd_offset_store_free(g_steal_pointer(&partition->offsets));
-    pthread_mutex_unlock(&partition->offset_lock);
+    g_mutex_unlock(&partition->offset_lock);
 }

@@ -67,11 +67,11 @@ static void info_of_open(NrdPartition *partition, NrdPartitionInfo *info)
     info->open = true;
     if (info->poisoned)
         info->reason = nrd_log_poison_reason(log);
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     info->frontier = nrd_queue_frontier(partition->queue);
     info->in_flight = nrd_queue_in_flight(partition->queue);
     info->acked_ahead = nrd_queue_acked_ahead(partition->queue);
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
 }
 
 static void info_of_closed(NrdPartition *partition, NrdPartitionInfo *info)
@@ -82,9 +82,9 @@ static void info_of_closed(NrdPartition *partition, NrdPartitionInfo *info)
         info->frontier = picture.frontier;
         info->acked_ahead = picture.n_acked_ahead;
     }
-    pthread_mutex_lock(&partition->state_lock);
+    g_mutex_lock(&partition->state_lock);
     info->fault = partition->state == NRD_PARTITION_FAULT;
-    pthread_mutex_unlock(&partition->state_lock);
+    g_mutex_unlock(&partition->state_lock);
     if (info->fault)
         info->reason = g_strdup("the partition could not be opened; the daemon's log says which file stops it");
 }

@@ -44,8 +44,8 @@ static void on_linger(void *user_data);
 
 void nrd_produce_init(NrdPartition *partition)
 {
-    pthread_mutex_init(&partition->produce_lock, NULL);
-    pthread_cond_init(&partition->role_free, NULL);
+    g_mutex_init(&partition->produce_lock);
+    g_cond_init(&partition->role_free);
     g_queue_init(&partition->producers);
     partition->sync_waiters = g_array_new(FALSE, FALSE, sizeof(NrdSyncWaiter));
     nrd_timer_init(&partition->linger_timer, on_linger, partition, true);
@@ -56,8 +56,8 @@ void nrd_produce_clear(NrdPartition *partition)
     g_assert(g_queue_is_empty(&partition->producers));
     g_assert(partition->sync_waiters->len == 0);
     g_array_unref(partition->sync_waiters);
-    pthread_cond_destroy(&partition->role_free);
-    pthread_mutex_destroy(&partition->produce_lock);
+    g_cond_clear(&partition->role_free);
+    g_mutex_clear(&partition->produce_lock);
 }
 
 /* ---- a round ---- */
@@ -244,16 +244,16 @@ static void run_round_locked(NrdPartition *partition)
 {
     Round round;
     round_begin_locked(partition, &round);
-    pthread_mutex_unlock(&partition->produce_lock);
+    g_mutex_unlock(&partition->produce_lock);
     round_commit(partition, &round);
-    pthread_mutex_lock(&partition->produce_lock);
+    g_mutex_lock(&partition->produce_lock);
     round_end_locked(partition, &round);
-    pthread_mutex_unlock(&partition->produce_lock);
+    g_mutex_unlock(&partition->produce_lock);
     bool committed = round.error == 0 && round.batches->len > 0;
     round_answer(&round);
     if (committed)
         announce(partition);
-    pthread_mutex_lock(&partition->produce_lock);
+    g_mutex_lock(&partition->produce_lock);
 }
 
 static bool wanted_locked(const NrdPartition *partition)
@@ -268,48 +268,48 @@ static void run_rounds_and_unlock(NrdPartition *partition, unsigned max_rounds)
     for (unsigned n = 0; wanted_locked(partition) && n < max_rounds && partition->n_entering == 0; n++)
         run_round_locked(partition);
     partition->committing = false;
-    pthread_cond_broadcast(&partition->role_free);
+    g_cond_broadcast(&partition->role_free);
     if (wanted_locked(partition) && partition->n_entering == 0)
         nrd_timer_set(partition->topic->engine->timers, &partition->linger_timer, nrd_clock_mono_ms());
-    pthread_mutex_unlock(&partition->produce_lock);
+    g_mutex_unlock(&partition->produce_lock);
 }
 
 /* ---- the role, for who does not commit ---- */
 
 int nrd_produce_enter(NrdPartition *partition)
 {
-    pthread_mutex_lock(&partition->produce_lock);
+    g_mutex_lock(&partition->produce_lock);
     partition->n_entering++;
     while (partition->committing && !atomic_load(&partition->closed))
-        pthread_cond_wait(&partition->role_free, &partition->produce_lock);
+        g_cond_wait(&partition->role_free, &partition->produce_lock);
     partition->n_entering--;
     int rc = atomic_load(&partition->closed) ? nrd_partition_closed_error(partition) : 0;
     if (rc == 0)
         partition->committing = true;
-    pthread_mutex_unlock(&partition->produce_lock);
+    g_mutex_unlock(&partition->produce_lock);
     return rc;
 }
 
 void nrd_produce_leave(NrdPartition *partition)
 {
-    pthread_mutex_lock(&partition->produce_lock);
+    g_mutex_lock(&partition->produce_lock);
     run_rounds_and_unlock(partition, ROUNDS_OF_A_VERB);
 }
 
 void nrd_produce_shut(NrdPartition *partition)
 {
-    pthread_mutex_lock(&partition->produce_lock);
+    g_mutex_lock(&partition->produce_lock);
     g_assert(partition->committing);
     atomic_store(&partition->closed, true);
-    pthread_cond_broadcast(&partition->role_free);
-    pthread_mutex_unlock(&partition->produce_lock);
+    g_cond_broadcast(&partition->role_free);
+    g_mutex_unlock(&partition->produce_lock);
 }
 
 void nrd_produce_flush_all(NrdPartition *partition)
 {
     if (nrd_produce_enter(partition) < 0)
         return; /* closed: nothing can be committed */
-    pthread_mutex_lock(&partition->produce_lock);
+    g_mutex_lock(&partition->produce_lock);
     partition->flush_wanted = true;
     run_rounds_and_unlock(partition, ROUNDS_OF_A_VERB);
 }
@@ -317,11 +317,11 @@ void nrd_produce_flush_all(NrdPartition *partition)
 void nrd_produce_fail_waiters(NrdPartition *partition, int error)
 {
     nrd_timer_drain(partition->topic->engine->timers, &partition->linger_timer);
-    pthread_mutex_lock(&partition->produce_lock);
+    g_mutex_lock(&partition->produce_lock);
     g_assert(partition->committing);
     GArray *waiters = partition->sync_waiters;
     partition->sync_waiters = g_array_new(FALSE, FALSE, sizeof(NrdSyncWaiter));
-    pthread_mutex_unlock(&partition->produce_lock);
+    g_mutex_unlock(&partition->produce_lock);
     for (guint i = 0; i < waiters->len; i++)
         answer(&g_array_index(waiters, NrdSyncWaiter, i), error);
     g_array_unref(waiters);
@@ -344,11 +344,11 @@ int nrd_produce_expose(NrdPartition *partition)
 
 static void flush(NrdPartition *partition, unsigned max_rounds)
 {
-    pthread_mutex_lock(&partition->produce_lock);
+    g_mutex_lock(&partition->produce_lock);
     partition->linger_armed = false;
     partition->flush_wanted = true;
     if (partition->committing) {
-        pthread_mutex_unlock(&partition->produce_lock);
+        g_mutex_unlock(&partition->produce_lock);
         return;
     }
     partition->committing = true;
@@ -398,9 +398,9 @@ int nrd_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer **r
     producer->pending = nrd_record_batch_new();
     producer->ranges = want_ranges ? g_string_new(NULL) : NULL;
     nrd_topic_ref(partition->topic);
-    pthread_mutex_lock(&partition->produce_lock);
+    g_mutex_lock(&partition->produce_lock);
     g_queue_push_tail_link(&partition->producers, &producer->link);
-    pthread_mutex_unlock(&partition->produce_lock);
+    g_mutex_unlock(&partition->produce_lock);
     *ret_producer = producer;
     return 0;
 }
@@ -414,21 +414,21 @@ int nrd_producer_check(NrdProducer *producer)
     if (nrd_topic_is_delayed(partition->topic)) /* it was opened before the topic became one */
         return nrd_family_refuse_producer(partition->topic, partition->number);
     rc = nrd_log_check(atomic_load(&partition->log));
-    pthread_mutex_lock(&partition->produce_lock);
+    g_mutex_lock(&partition->produce_lock);
     if (rc == 0)
         rc = producer->untold_errno;
     if (rc == 0 && producer->pending->bytes->len >= NOW_BYTES)
         rc = producer->failing_errno;
     producer->untold_errno = 0;
-    pthread_mutex_unlock(&partition->produce_lock);
+    g_mutex_unlock(&partition->produce_lock);
     return rc;
 }
 
 void nrd_producer_add(NrdProducer *producer, const void *key, size_t key_size, const void *payload, size_t payload_size)
 {
-    pthread_mutex_lock(&producer->partition->produce_lock);
+    g_mutex_lock(&producer->partition->produce_lock);
     nrd_record_batch_add(producer->pending, key, key_size, payload, payload_size);
-    pthread_mutex_unlock(&producer->partition->produce_lock);
+    g_mutex_unlock(&producer->partition->produce_lock);
 }
 
 static int64_t linger_ms(NrdPartition *partition)
@@ -444,7 +444,7 @@ NrdUrgency nrd_producer_wrote(NrdProducer *producer, bool more_follows)
 {
     NrdPartition *partition = producer->partition;
     NrdUrgency urgency = NRD_URGENCY_LATER;
-    pthread_mutex_lock(&partition->produce_lock);
+    g_mutex_lock(&partition->produce_lock);
     const NrdRecordBatch *pending = producer->pending;
     if (pending->bytes->len >= FULL_BYTES)
         urgency = NRD_URGENCY_FULL;
@@ -453,7 +453,7 @@ NrdUrgency nrd_producer_wrote(NrdProducer *producer, bool more_follows)
     if (urgency == NRD_URGENCY_LATER && pending->n_records > 0)
         arm_linger_locked(partition,
                           more_follows ? MIN(linger_ms(partition), NRD_MORE_FOLLOWS_MS) : linger_ms(partition));
-    pthread_mutex_unlock(&partition->produce_lock);
+    g_mutex_unlock(&partition->produce_lock);
     return urgency;
 }
 
@@ -467,19 +467,19 @@ void nrd_producer_sync(NrdProducer *producer, NrdSyncScope scope, NrdDoneFn done
 {
     NrdPartition *partition = producer->partition;
     NrdSyncWaiter waiter = { producer, scope, done, user_data };
-    pthread_mutex_lock(&partition->produce_lock);
+    g_mutex_lock(&partition->produce_lock);
     /* A round that has this producer's records answers, whatever has become of the topic: only then are they its own
      * again. Once closed nobody would come for the waiter. */
     int rc = nrd_partition_usable(partition);
     if (rc < 0 && !producer->in_flight) {
-        pthread_mutex_unlock(&partition->produce_lock);
+        g_mutex_unlock(&partition->produce_lock);
         done(user_data, rc);
         return;
     }
     nrd_producer_ref(producer);
     g_array_append_val(partition->sync_waiters, waiter);
     if (partition->committing) {
-        pthread_mutex_unlock(&partition->produce_lock);
+        g_mutex_unlock(&partition->produce_lock);
         return;
     }
     partition->committing = true;
@@ -490,11 +490,11 @@ size_t nrd_producer_read_ranges(NrdProducer *producer, char *buf, size_t size)
 {
     if (!producer->ranges)
         return 0;
-    pthread_mutex_lock(&producer->partition->produce_lock);
+    g_mutex_lock(&producer->partition->produce_lock);
     size_t n = MIN(size, producer->ranges->len);
     memcpy(buf, producer->ranges->str, n);
     g_string_erase(producer->ranges, 0, (gssize)n);
-    pthread_mutex_unlock(&producer->partition->produce_lock);
+    g_mutex_unlock(&producer->partition->produce_lock);
     return n;
 }
 
@@ -529,10 +529,10 @@ static void on_closed(void *user_data, int error)
 {
     Closing *closing = user_data;
     NrdProducer *producer = closing->producer;
-    pthread_mutex_lock(&producer->partition->produce_lock);
+    g_mutex_lock(&producer->partition->produce_lock);
     uint32_t n_dropped = producer->pending->n_records;
     g_queue_unlink(&producer->partition->producers, &producer->link);
-    pthread_mutex_unlock(&producer->partition->produce_lock);
+    g_mutex_unlock(&producer->partition->produce_lock);
     if (error < 0 && n_dropped > 0)
         nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(producer->partition),
                  "the last commit of a closed producer failed: %s; %u record%s dropped, as its close reported",
@@ -549,9 +549,9 @@ void nrd_producer_close(NrdProducer *producer, NrdDoneFn done, void *user_data)
 {
     Closing *closing = g_new(Closing, 1);
     *closing = (Closing){ producer, done, user_data };
-    pthread_mutex_lock(&producer->partition->produce_lock);
+    g_mutex_lock(&producer->partition->produce_lock);
     bool empty = producer->pending->n_records == 0 && !producer->in_flight;
-    pthread_mutex_unlock(&producer->partition->produce_lock);
+    g_mutex_unlock(&producer->partition->produce_lock);
     if (empty)
         on_closed(closing, 0);
     else
@@ -601,10 +601,10 @@ static NrdProducer *producer_of_one(NrdPartition *partition, NrdRecordBatch *bat
 int nrd_produce_commit(NrdPartition *partition, NrdRecordBatch *batch, uint64_t *ret_first)
 {
     Once once = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 1 };
-    pthread_mutex_lock(&partition->produce_lock);
+    g_mutex_lock(&partition->produce_lock);
     int rc = nrd_partition_usable(partition);
     if (rc < 0) { /* once it is closed nobody would come for the waiter */
-        pthread_mutex_unlock(&partition->produce_lock);
+        g_mutex_unlock(&partition->produce_lock);
         nrd_record_batch_free(batch);
         return rc;
     }
@@ -618,13 +618,13 @@ int nrd_produce_commit(NrdPartition *partition, NrdRecordBatch *batch, uint64_t 
         partition->committing = true;
         run_rounds_and_unlock(partition, ROUNDS_OF_A_WORKER);
     } else {
-        pthread_mutex_unlock(&partition->produce_lock);
+        g_mutex_unlock(&partition->produce_lock);
     }
     rc = wait_for(&once);
-    pthread_mutex_lock(&partition->produce_lock);
+    g_mutex_lock(&partition->produce_lock);
     g_queue_unlink(&partition->producers, &producer->link);
     uint64_t first = producer->first;
-    pthread_mutex_unlock(&partition->produce_lock);
+    g_mutex_unlock(&partition->produce_lock);
     nrd_producer_unref(producer);
     if (rc == 0)
         *ret_first = first;

@@ -144,20 +144,20 @@ static bool is_same(const NrdMeasured *a, const NrdMeasured *b)
 
 static bool is_remembered(NrdPartition *partition, const NrdMeasured *now, uint64_t *ret_bytes)
 {
-    pthread_mutex_lock(&partition->state_lock);
+    g_mutex_lock(&partition->state_lock);
     bool same = is_same(&partition->measured, now);
     if (same)
         *ret_bytes = partition->measured.bytes;
-    pthread_mutex_unlock(&partition->state_lock);
+    g_mutex_unlock(&partition->state_lock);
     return same;
 }
 
 static void remember(NrdPartition *partition, NrdMeasured now, uint64_t bytes)
 {
     now.bytes = bytes;
-    pthread_mutex_lock(&partition->state_lock);
+    g_mutex_lock(&partition->state_lock);
     partition->measured = now;
-    pthread_mutex_unlock(&partition->state_lock);
+    g_mutex_unlock(&partition->state_lock);
 }
 
 /* What a clean close has left on the disk of a log that had been measured, if it is what the partition holds. */

@@ -171,10 +171,10 @@ static NrdRetention cold_bounds(NrdPartition *partition, int64_t now_ms)
 /* One that could not be opened counts: it is tried again, at the walk's pace. */
 static bool is_closed(NrdPartition *partition)
 {
-    pthread_mutex_lock(&partition->state_lock);
+    g_mutex_lock(&partition->state_lock);
     NrdPartitionState state = partition->state;
     bool closed = (state == NRD_PARTITION_CLOSED || state == NRD_PARTITION_FAULT) && !atomic_load(&partition->closed);
-    pthread_mutex_unlock(&partition->state_lock);
+    g_mutex_unlock(&partition->state_lock);
     return closed;
 }
 

@@ -34,7 +34,7 @@ static size_t settle_leases(NrdPartition *partition, NrdVerb verb, const NrdLeas
 {
     int64_t now_ms = nrd_clock_mono_ms();
     size_t n_done;
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     if (verb == NRD_VERB_ACK)
         n_done = nrd_queue_ack_many(partition->queue, leases, n, now_ms, ret_error);
     else
@@ -43,7 +43,7 @@ static size_t settle_leases(NrdPartition *partition, NrdVerb verb, const NrdLeas
         nrd_offsets_touch_locked(partition);
     if (n_done > 0 && verb == NRD_VERB_EXTEND)
         nrd_consume_arm_locked(partition);
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
     return n_done;
 }
 
@@ -144,10 +144,10 @@ static int seek_pinned(NrdPartition *partition, NrdSeek to, uint64_t offset)
     int rc = seek_target(atomic_load(&partition->log), to, offset, &target);
     if (rc < 0)
         return rc;
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     nrd_queue_seek(partition->queue, target);
     nrd_offsets_touch_locked(partition);
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
     /* Recovery takes the larger frontier of the two files: after a step back both have to say so before it is true. */
     rc = nrd_offsets_sync(partition, true);
     nrd_consume_wake(partition);

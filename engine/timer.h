@@ -7,7 +7,6 @@
 #define NRD_ENGINE_TIMER_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 typedef struct NrdTimers NrdTimers;
@@ -15,12 +14,13 @@ typedef struct NrdTimers NrdTimers;
 typedef struct NrdTimer {
     void (*fire)(void *user_data);
     void *user_data;
-    bool blocking; /* run on a worker: fire may wait for the disk */
-    /* private to timer.c, guarded by the NrdTimers' lock */
+    /* private to timer.c, guarded by the NrdTimers' lock; narrow, since each partition has six timers */
     int64_t deadline_ms;
-    size_t heap_index; /* 0: not set */
-    uint32_t n_running;
+    uint32_t heap_index; /* 0: not set */
+    uint16_t n_running;
     bool again; /* came due while queued or running: runs once more after that */
+    /* the caller's again */
+    bool blocking; /* run on a worker: fire may wait for the disk */
 } NrdTimer;
 
 NrdTimers *nrd_timers_new(void);

@@ -26,7 +26,7 @@ NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *rec
     nrd_topic_line_init(topic);
     pthread_mutex_init(&topic->guard, NULL);
     pthread_mutex_init(&topic->lock, NULL);
-    pthread_mutex_init(&topic->produce_lock, NULL);
+    g_mutex_init(&topic->produce_lock);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -51,7 +51,7 @@ void nrd_topic_unref(NrdTopic *topic)
     nrd_line_clear(&topic->line);
     pthread_cond_destroy(&topic->released);
     pthread_mutex_destroy(&topic->lock);
-    pthread_mutex_destroy(&topic->produce_lock);
+    g_mutex_clear(&topic->produce_lock);
     pthread_mutex_destroy(&topic->guard);
     g_free(topic->fault);
     g_free(topic->name);

@@ -62,10 +62,10 @@ int nrd_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer 
     producer->waiters = g_array_new(FALSE, FALSE, sizeof(Waiter));
     producer->ranges = want_ranges ? g_string_new(NULL) : NULL;
     g_queue_init(&producer->drafts);
-    pthread_mutex_lock(&topic->produce_lock);
+    g_mutex_lock(&topic->produce_lock);
     producer->turn = topic->next_turn++; /* writers of one record each take turns too */
     g_queue_push_tail_link(&topic->producers, &producer->link);
-    pthread_mutex_unlock(&topic->produce_lock);
+    g_mutex_unlock(&topic->produce_lock);
     *ret_producer = producer;
     return 0;
 }
@@ -133,12 +133,12 @@ static void close_pending_locked(NrdTopicProducer *producer)
 void nrd_topic_producer_add(NrdTopicProducer *producer, const void *key, size_t key_size, const void *payload,
                             size_t payload_size)
 {
-    pthread_mutex_lock(&producer->topic->produce_lock);
+    g_mutex_lock(&producer->topic->produce_lock);
     uint32_t number = route(producer, key, key_size);
     if (producer->pending->n_bytes >= DRAFT_BYTES)
         close_pending_locked(producer);
     nrd_entry_draft_add(producer->pending, number, key, key_size, payload, payload_size);
-    pthread_mutex_unlock(&producer->topic->produce_lock);
+    g_mutex_unlock(&producer->topic->produce_lock);
 }
 
 static size_t held_bytes(const NrdTopicProducer *producer)
@@ -159,10 +159,10 @@ static int64_t linger_ms(NrdTopic *topic)
 
 NrdUrgency nrd_topic_producer_wrote(NrdTopicProducer *producer, bool more_follows)
 {
-    pthread_mutex_lock(&producer->topic->produce_lock);
+    g_mutex_lock(&producer->topic->produce_lock);
     size_t n_bytes = held_bytes(producer);
     uint32_t n_records = producer->pending->n_records;
-    pthread_mutex_unlock(&producer->topic->produce_lock);
+    g_mutex_unlock(&producer->topic->produce_lock);
     if (n_bytes >= FULL_BYTES)
         return NRD_URGENCY_FULL;
     if (!more_follows && (n_bytes >= NOW_BYTES || n_records >= NOW_RECORDS))
@@ -181,12 +181,12 @@ int nrd_topic_producer_check(NrdTopicProducer *producer)
     if (nrd_topic_is_delayed(topic)) /* it was opened before the topic became one */
         return nrd_family_refuse_producer(topic, NRD_NO_PARTITION);
     int out_errno = nrd_topic_retry(topic);
-    pthread_mutex_lock(&topic->produce_lock);
+    g_mutex_lock(&topic->produce_lock);
     int rc = out_errno < 0 ? out_errno : producer->untold_errno;
     if (rc == 0 && held_bytes(producer) >= NOW_BYTES)
         rc = producer->failing_errno;
     producer->untold_errno = 0;
-    pthread_mutex_unlock(&topic->produce_lock);
+    g_mutex_unlock(&topic->produce_lock);
     return rc;
 }
 
@@ -195,9 +195,9 @@ int nrd_topic_producer_check(NrdTopicProducer *producer)
 static void on_committed(void *user_data, uint32_t partition, uint64_t first, uint64_t last)
 {
     NrdTopicProducer *producer = user_data;
-    pthread_mutex_lock(&producer->topic->produce_lock);
+    g_mutex_lock(&producer->topic->produce_lock);
     nrd_ranges_add(producer->ranges, partition, first, last);
-    pthread_mutex_unlock(&producer->topic->produce_lock);
+    g_mutex_unlock(&producer->topic->produce_lock);
 }
 
 static void on_release(void *user_data)
@@ -209,11 +209,11 @@ size_t nrd_topic_producer_read_ranges(NrdTopicProducer *producer, char *buf, siz
 {
     if (!producer->ranges)
         return 0;
-    pthread_mutex_lock(&producer->topic->produce_lock);
+    g_mutex_lock(&producer->topic->produce_lock);
     size_t n = MIN(size, producer->ranges->len);
     memcpy(buf, producer->ranges->str, n);
     g_string_erase(producer->ranges, 0, (gssize)n);
-    pthread_mutex_unlock(&producer->topic->produce_lock);
+    g_mutex_unlock(&producer->topic->produce_lock);
     return n;
 }
 
@@ -227,12 +227,12 @@ static void send_and_unlock(NrdTopicProducer *producer)
     NrdTopic *topic = producer->topic;
     const NrdEntryDraft *draft = producer->in_flight ? NULL : g_queue_peek_head(&producer->drafts);
     if (!draft) {
-        pthread_mutex_unlock(&topic->produce_lock);
+        g_mutex_unlock(&topic->produce_lock);
         return;
     }
     producer->in_flight = true;
     nrd_topic_producer_ref(producer);
-    pthread_mutex_unlock(&topic->produce_lock);
+    g_mutex_unlock(&topic->produce_lock);
     if (nrd_topic_deleted(topic)) {
         on_appended(producer, -EIDRM);
         return;
@@ -273,13 +273,13 @@ static void on_appended(void *user_data, int error)
 {
     NrdTopicProducer *producer = user_data;
     g_autoptr(GArray) answered = g_array_new(FALSE, FALSE, sizeof(Waiter));
-    pthread_mutex_lock(&producer->topic->produce_lock);
+    g_mutex_lock(&producer->topic->produce_lock);
     note_result_locked(producer, error);
     take_answered_locked(producer, error, answered);
     if (error == 0)
         send_and_unlock(producer);
     else
-        pthread_mutex_unlock(&producer->topic->produce_lock);
+        g_mutex_unlock(&producer->topic->produce_lock);
     if (error < 0 && error != -EIDRM)
         nrd_lingers_arm(producer->topic, RETRY_MS);
     for (guint i = 0; i < answered->len; i++) {
@@ -291,11 +291,11 @@ static void on_appended(void *user_data, int error)
 
 static void sync_own(NrdTopicProducer *producer, NrdDoneFn done, void *user_data)
 {
-    pthread_mutex_lock(&producer->topic->produce_lock);
+    g_mutex_lock(&producer->topic->produce_lock);
     close_pending_locked(producer);
     Waiter waiter = { producer->n_closed, done, user_data };
     if (producer->n_durable == producer->n_closed) {
-        pthread_mutex_unlock(&producer->topic->produce_lock);
+        g_mutex_unlock(&producer->topic->produce_lock);
         done(user_data, nrd_topic_deleted(producer->topic) ? -EIDRM : 0);
         return;
     }
@@ -332,12 +332,12 @@ static void unref_producer(gpointer producer)
 static GPtrArray *others(NrdTopic *topic, const NrdTopicProducer *but)
 {
     GPtrArray *producers = g_ptr_array_new_with_free_func(unref_producer);
-    pthread_mutex_lock(&topic->produce_lock);
+    g_mutex_lock(&topic->produce_lock);
     for (GList *l = topic->producers.head; l; l = l->next) {
         if (l->data != but)
             g_ptr_array_add(producers, nrd_topic_producer_ref(l->data));
     }
-    pthread_mutex_unlock(&topic->produce_lock);
+    g_mutex_unlock(&topic->produce_lock);
     return producers;
 }
 
@@ -361,7 +361,7 @@ void nrd_topic_flush(NrdTopic *topic)
 {
     g_autoptr(GPtrArray) producers = others(topic, NULL);
     for (guint i = 0; i < producers->len; i++) {
-        pthread_mutex_lock(&topic->produce_lock);
+        g_mutex_lock(&topic->produce_lock);
         close_pending_locked(producers->pdata[i]);
         send_and_unlock(producers->pdata[i]);
     }
@@ -398,11 +398,11 @@ static void on_closed(void *user_data, int error)
     Closing *closing = user_data;
     NrdTopicProducer *producer = closing->producer;
     NrdTopic *topic = producer->topic;
-    pthread_mutex_lock(&topic->produce_lock);
+    g_mutex_lock(&topic->produce_lock);
     uint64_t n_dropped = held_records(producer);
     drop_drafts_locked(producer);
     g_queue_unlink(&topic->producers, &producer->link);
-    pthread_mutex_unlock(&topic->produce_lock);
+    g_mutex_unlock(&topic->produce_lock);
     if (error < 0 && n_dropped > 0)
         nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ topic->name, NRD_NO_PARTITION, NRD_NO_OFFSET },
                  "the last append of a closed producer failed: %s; %" G_GUINT64_FORMAT

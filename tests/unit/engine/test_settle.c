@@ -389,10 +389,10 @@ static void *settle_one(void *user_data)
 static guint n_waiting(NrdPartition *partition)
 {
     guint n = 0;
-    pthread_mutex_lock(&partition->queue_lock);
+    g_mutex_lock(&partition->queue_lock);
     for (NrdSettler *settler = partition->settlers; settler; settler = settler->next)
         n++;
-    pthread_mutex_unlock(&partition->queue_lock);
+    g_mutex_unlock(&partition->queue_lock);
     return n;
 }
 
