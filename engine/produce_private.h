@@ -1,0 +1,38 @@
+/* What producer.c and produce.c share: the producer, and how a round is asked for. */
+#ifndef NRD_ENGINE_PRODUCE_PRIVATE_H
+#define NRD_ENGINE_PRODUCE_PRIVATE_H
+
+#include "engine/engine_private.h"
+
+/* How many rounds a thread commits before it hands the rest over: it has its own work to answer. */
+#define NRD_ROUNDS_OF_A_PRODUCER 64
+#define NRD_ROUNDS_OF_A_WORKER 4
+#define NRD_ROUNDS_OF_A_VERB 1
+
+struct NrdProducer {
+    NrdPartition *partition; /* holds a reference to its topic */
+    bool want_ranges;
+    bool once;   /* of nrd_produce_commit: records that failed are not kept */
+    gint n_refs; /* atomic */
+    /* guarded by the partition's produce lock */
+    GList link;
+    NrdRecordBatch *pending;
+    NrdRecordBatch *in_flight; /* what the round under way commits, or NULL */
+    NrdRecordBatch *spare;     /* empty */
+    int untold_errno;          /* failure of a background commit that nobody was told yet */
+    int failing_errno;         /* result of the last commit */
+    uint64_t first;            /* offset that the last commit gave its first record */
+    GString *ranges;
+};
+
+/* The caller has the role: commits until nobody wants anything, or it has done its share, or somebody waits for the role;
+ * then gives it up. What is left over is for who waits, or for a worker. Produce lock held, and released. */
+void nrd_produce_run_and_unlock(NrdPartition *partition, unsigned max_rounds);
+
+/* A background commit is due in delay_ms, or earlier when it was due then. Produce lock held. */
+void nrd_produce_arm_linger_locked(NrdPartition *partition, int64_t delay_ms);
+
+/* Commits what all producers hold, in max_rounds at most, or leaves word to who has the role. May block on the disk. */
+void nrd_produce_flush(NrdPartition *partition, unsigned max_rounds);
+
+#endif
