@@ -300,7 +300,17 @@ int nrd_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer **r
  * once; while it goes on failing and the buffer is full, told every time). Never blocks. */
 int nrd_producer_check(NrdProducer *producer) NRD_MUST_CHECK;
 
-/* Adds one complete record to the buffer; the bytes are copied. The caller has checked max_record_bytes. Memory only. */
+/* A record that somebody wants to be stored; the bytes are whose the function says. */
+typedef struct NrdNewRecord {
+    const uint8_t *key; /* may be NULL when key_size is 0: no key */
+    size_t key_size;
+    const uint8_t *payload;
+    size_t payload_size;
+} NrdNewRecord;
+
+/* Adds complete records to the buffer; the bytes are copied. The caller has checked max_record_bytes. Memory only; a lock
+ * is taken once for all of them. */
+void nrd_producer_add_many(NrdProducer *producer, const NrdNewRecord *records, size_t n_records);
 void nrd_producer_add(NrdProducer *producer, const void *key, size_t key_size, const void *payload,
                       size_t payload_size);
 
@@ -356,6 +366,7 @@ void nrd_producer_close(NrdProducer *producer, NrdDoneFn done, void *user_data);
  * read_ranges: the lines come when the dispatcher has committed. */
 int nrd_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer **ret_producer) NRD_MUST_CHECK;
 int nrd_topic_producer_check(NrdTopicProducer *producer) NRD_MUST_CHECK;
+void nrd_topic_producer_add_many(NrdTopicProducer *producer, const NrdNewRecord *records, size_t n_records);
 void nrd_topic_producer_add(NrdTopicProducer *producer, const void *key, size_t key_size, const void *payload,
                             size_t payload_size);
 NrdUrgency nrd_topic_producer_wrote(NrdTopicProducer *producer, bool more_follows); /* NOW: call nrd_topic_flush */

@@ -72,11 +72,18 @@ int nrd_producer_check(NrdProducer *producer)
     return rc;
 }
 
-void nrd_producer_add(NrdProducer *producer, const void *key, size_t key_size, const void *payload, size_t payload_size)
+void nrd_producer_add_many(NrdProducer *producer, const NrdNewRecord *records, size_t n_records)
 {
     g_mutex_lock(&producer->partition->produce_lock);
-    nrd_record_batch_add(producer->pending, key, key_size, payload, payload_size);
+    for (size_t i = 0; i < n_records; i++)
+        nrd_record_batch_add(producer->pending, records[i].key, records[i].key_size, records[i].payload,
+                             records[i].payload_size);
     g_mutex_unlock(&producer->partition->produce_lock);
+}
+
+void nrd_producer_add(NrdProducer *producer, const void *key, size_t key_size, const void *payload, size_t payload_size)
+{
+    nrd_producer_add_many(producer, &(NrdNewRecord){ key, key_size, payload, payload_size }, 1);
 }
 
 static int64_t linger_ms(NrdPartition *partition)

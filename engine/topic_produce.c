@@ -130,15 +130,27 @@ static void close_pending_locked(NrdTopicProducer *producer)
     producer->n_closed++;
 }
 
+static void add_locked(NrdTopicProducer *producer, const NrdNewRecord *record)
+{
+    uint32_t number = route(producer, record->key, record->key_size);
+    if (producer->pending->n_bytes >= DRAFT_BYTES)
+        close_pending_locked(producer);
+    nrd_entry_draft_add(producer->pending, number, record->key, record->key_size, record->payload,
+                        record->payload_size);
+}
+
+void nrd_topic_producer_add_many(NrdTopicProducer *producer, const NrdNewRecord *records, size_t n_records)
+{
+    g_mutex_lock(&producer->topic->produce_lock);
+    for (size_t i = 0; i < n_records; i++)
+        add_locked(producer, &records[i]);
+    g_mutex_unlock(&producer->topic->produce_lock);
+}
+
 void nrd_topic_producer_add(NrdTopicProducer *producer, const void *key, size_t key_size, const void *payload,
                             size_t payload_size)
 {
-    g_mutex_lock(&producer->topic->produce_lock);
-    uint32_t number = route(producer, key, key_size);
-    if (producer->pending->n_bytes >= DRAFT_BYTES)
-        close_pending_locked(producer);
-    nrd_entry_draft_add(producer->pending, number, key, key_size, payload, payload_size);
-    g_mutex_unlock(&producer->topic->produce_lock);
+    nrd_topic_producer_add_many(producer, &(NrdNewRecord){ key, key_size, payload, payload_size }, 1);
 }
 
 static size_t held_bytes(const NrdTopicProducer *producer)

@@ -130,43 +130,78 @@ static int find_end(NrdFraming *framing, const uint8_t *data, size_t size, size_
 
 /* ---- complete records ---- */
 
-static int emit_jsonl(NrdFraming *framing, const uint8_t *line, size_t size, size_t max_record, NrdRecordFn fn,
-                      void *user_data)
+#define N_GATHERED 64
+
+/* Where records go. Those that lie in the request itself are gathered; one that lies in memory of its own goes alone. */
+typedef struct Out {
+    size_t max_record;
+    NrdRecordsFn fn;
+    void *user_data;
+    size_t n_gathered;
+    NrdNewRecord gathered[N_GATHERED];
+} Out;
+
+/* Field by field: the room for records need not be zeroed for every request. */
+static void out_init(Out *out, size_t max_record, NrdRecordsFn fn, void *user_data)
+{
+    out->max_record = max_record;
+    out->fn = fn;
+    out->user_data = user_data;
+    out->n_gathered = 0;
+}
+
+static void give_gathered(Out *out)
+{
+    if (out->n_gathered > 0)
+        out->fn(out->user_data, out->gathered, out->n_gathered);
+    out->n_gathered = 0;
+}
+
+static void gather(Out *out, NrdNewRecord record)
+{
+    if (out->n_gathered == N_GATHERED)
+        give_gathered(out);
+    out->gathered[out->n_gathered++] = record;
+}
+
+/* A record from its first byte to its last; what is gathered of it lies in data. */
+static int emit_jsonl(NrdFraming *framing, const uint8_t *line, size_t size, Out *out)
 {
     NrdJsonlLine parsed;
-    int error = nrd_jsonl_parse(line, size, max_record, &parsed, &framing->why);
+    int error = nrd_jsonl_parse(line, size, out->max_record, &parsed, &framing->why);
     if (error < 0)
         return error;
     if (!parsed.blank)
-        fn(user_data, &parsed.record);
-    g_free(parsed.decoded);
+        gather(out, parsed.record);
+    if (parsed.decoded) {
+        give_gathered(out);
+        g_free(parsed.decoded);
+    }
     return 0;
 }
 
-/* A record from its first byte to its last. */
-static int emit_bytes(NrdFraming *framing, const uint8_t *data, size_t size, size_t max_record, NrdRecordFn fn,
-                      void *user_data)
+static int emit_bytes(NrdFraming *framing, const uint8_t *data, size_t size, Out *out)
 {
     if (framing->kind == NRD_FRAMING_JSONL)
-        return emit_jsonl(framing, data, size, max_record, fn, user_data);
-    NrdFramedRecord record = { .payload = data, .payload_size = size };
+        return emit_jsonl(framing, data, size, out);
+    NrdNewRecord record = { .payload = data, .payload_size = size };
     if (framing->kind == NRD_FRAMING_BIN) {
         size_t key_size = nrd_get_be32(data);
-        record = (NrdFramedRecord){ data + BIN_HEADER_BYTES, key_size, data + BIN_HEADER_BYTES + key_size,
-                                    size - BIN_HEADER_BYTES - key_size };
+        record = (NrdNewRecord){ data + BIN_HEADER_BYTES, key_size, data + BIN_HEADER_BYTES + key_size,
+                                 size - BIN_HEADER_BYTES - key_size };
     }
-    fn(user_data, &record);
+    gather(out, record);
     return 0;
 }
 
 /* The record that partial begins and data ends. */
-static int emit(NrdFraming *framing, const uint8_t *data, size_t size, size_t max_record, NrdRecordFn fn,
-                void *user_data)
+static int emit(NrdFraming *framing, const uint8_t *data, size_t size, Out *out)
 {
     if (framing->partial->len == 0)
-        return emit_bytes(framing, data, size, max_record, fn, user_data);
+        return emit_bytes(framing, data, size, out);
     g_byte_array_append(framing->partial, data, (guint)size);
-    int error = emit_bytes(framing, framing->partial->data, framing->partial->len, max_record, fn, user_data);
+    int error = emit_bytes(framing, framing->partial->data, framing->partial->len, out);
+    give_gathered(out);
     empty_partial(framing);
     return error;
 }
@@ -231,13 +266,12 @@ static int doom_or_refuse(NrdFraming *framing, NrdFramingRequest request, uint64
 
 /* ---- requests ---- */
 
-static int take_piece(NrdFraming *framing, const uint8_t *data, size_t size, size_t max_record, NrdRecordFn fn,
-                      void *user_data, size_t *ret_size)
+static int take_piece(NrdFraming *framing, const uint8_t *data, size_t size, Out *out, size_t *ret_size)
 {
     Piece piece;
-    int error = find_end(framing, data, size, max_record, &piece);
+    int error = find_end(framing, data, size, out->max_record, &piece);
     if (error == 0 && piece.ends)
-        error = emit(framing, data, piece.n_record, max_record, fn, user_data);
+        error = emit(framing, data, piece.n_record, out);
     else if (error == 0)
         error = keep(framing, data, piece.n_record);
     if (error == 0)
@@ -247,25 +281,26 @@ static int take_piece(NrdFraming *framing, const uint8_t *data, size_t size, siz
 
 /* Takes records from pos on, until one is to be refused. That one's error is returned when it is the request's first,
  * else the request is taken up to it. */
-static int take_records(NrdFraming *framing, NrdFramingRequest request, size_t pos, size_t max_record, NrdRecordFn fn,
-                        void *user_data, size_t *ret_taken)
+static int take_records(NrdFraming *framing, NrdFramingRequest request, size_t pos, Out *out, size_t *ret_taken)
 {
-    while (pos < request.size) {
+    int error = 0;
+    while (pos < request.size && error == 0) {
         size_t n = 0;
-        int error = take_piece(framing, request.data + pos, request.size - pos, max_record, fn, user_data, &n);
+        error = take_piece(framing, request.data + pos, request.size - pos, out, &n);
         if (error < 0 && pos == 0)
             return error;
-        if (error < 0)
-            break;
         pos += n;
     }
+    give_gathered(out);
     *ret_taken = pos;
     return 0;
 }
 
-int nrd_framing_feed(NrdFraming *framing, NrdFramingRequest request, size_t max_record, NrdRecordFn fn, void *user_data,
-                     size_t *ret_taken)
+int nrd_framing_feed(NrdFraming *framing, NrdFramingRequest request, size_t max_record, NrdRecordsFn fn,
+                     void *user_data, size_t *ret_taken)
 {
+    Out out;
+    out_init(&out, max_record, fn, user_data);
     if (nrd_framing_resent(framing, request.data, request.size))
         return refuse(framing, request, framing->refused_left, true, framing->refused_error);
     if (framing->n_doomed > 0)
@@ -277,7 +312,7 @@ int nrd_framing_feed(NrdFraming *framing, NrdFramingRequest request, size_t max_
     uint64_t left = NRD_TO_NEWLINE;
     if (framing->kind == NRD_FRAMING_BIN)
         left = bin_left(framing, request.data, request.size);
-    int error = take_records(framing, request, pos, max_record, fn, user_data, ret_taken);
+    int error = take_records(framing, request, pos, &out, ret_taken);
     if (error == 0 || error == -EAGAIN)
         return error;
     return doom_or_refuse(framing, request, left, inside, error, ret_taken);
@@ -298,10 +333,11 @@ static int end_unfinished(NrdFraming *framing, NrdFramingEnd when)
 }
 
 /* A whole object ends; another one stays, to be finished or to be refused with its newline. */
-static int end_jsonl(NrdFraming *framing, NrdFramingEnd when, size_t max_record, NrdRecordFn fn, void *user_data)
+static int end_jsonl(NrdFraming *framing, NrdFramingEnd when, Out *out)
 {
     const GByteArray *partial = framing->partial;
-    int error = emit_jsonl(framing, partial->data, partial->len, max_record, fn, user_data);
+    int error = emit_jsonl(framing, partial->data, partial->len, out);
+    give_gathered(out);
     if (error == 0)
         empty_partial(framing);
     else if (end_unfinished(framing, when) == 0)
@@ -309,21 +345,24 @@ static int end_jsonl(NrdFraming *framing, NrdFramingEnd when, size_t max_record,
     return error;
 }
 
-int nrd_framing_end(NrdFraming *framing, NrdFramingEnd when, size_t max_record, NrdRecordFn fn, void *user_data)
+int nrd_framing_end(NrdFraming *framing, NrdFramingEnd when, size_t max_record, NrdRecordsFn fn, void *user_data)
 {
+    Out out;
+    out_init(&out, max_record, fn, user_data);
     if (framing->n_doomed > 0)
         return end_unfinished(framing, when);
     if (framing->partial->len == 0)
         return 0;
     if (framing->kind == NRD_FRAMING_JSONL)
-        return end_jsonl(framing, when, max_record, fn, user_data);
+        return end_jsonl(framing, when, &out);
     if (framing->kind == NRD_FRAMING_BIN)
         framing->why = "it is unfinished";
     if (framing->kind == NRD_FRAMING_BIN)
         return end_unfinished(framing, when);
     if (when == NRD_FRAMING_FLUSH)
         return 0;
-    fn(user_data, &(NrdFramedRecord){ .payload = framing->partial->data, .payload_size = framing->partial->len });
+    gather(&out, (NrdNewRecord){ .payload = framing->partial->data, .payload_size = framing->partial->len });
+    give_gathered(&out);
     empty_partial(framing);
     return 0;
 }

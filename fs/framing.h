@@ -30,6 +30,7 @@
 #define NRD_FS_FRAMING_H
 
 #include "engine/base/macros.h"
+#include "engine/engine.h"
 #include "fs/partial_budget.h"
 
 #include <glib.h>
@@ -50,13 +51,6 @@ typedef enum NrdFramingEnd {
     NRD_FRAMING_FLUSH, /* a descriptor was closed, perhaps one of several: a whole object ends */
     NRD_FRAMING_CLOSE, /* the last one: as an fsync, and what is unfinished is dropped */
 } NrdFramingEnd;
-
-typedef struct NrdFramedRecord {
-    const uint8_t *key;
-    size_t key_size; /* 0: no key */
-    const uint8_t *payload;
-    size_t payload_size;
-} NrdFramedRecord;
 
 /* One request. may_be_cut: it may be only the beginning, or the middle, of a write(2). */
 typedef struct NrdFramingRequest {
@@ -82,8 +76,8 @@ typedef struct NrdFraming {
 
 #define NRD_TO_NEWLINE UINT64_MAX
 
-/* One complete record; the bytes are valid during the call. */
-typedef void (*NrdRecordFn)(void *user_data, const NrdFramedRecord *record);
+/* Complete records, in order; the bytes are valid during the call. */
+typedef void (*NrdRecordsFn)(void *user_data, const NrdNewRecord *records, size_t n_records);
 
 /* The budget is borrowed, and outlives the framing. */
 void nrd_framing_init(NrdFraming *framing, NrdFramingKind kind, NrdPartialBudget *budget);
@@ -92,16 +86,16 @@ void nrd_framing_clear(NrdFraming *framing);
 /* Whether the request is the one refused before, sent again. */
 bool nrd_framing_resent(const NrdFraming *framing, const uint8_t *data, size_t size);
 
-/* Takes a request; calls fn for each record completed. *ret_taken: how much of it was taken, all unless a record to be
+/* Takes a request; calls fn for the records completed, many at a time. *ret_taken: how much of it was taken, all unless a record to be
  * refused stands after complete ones. -EMSGSIZE, -EINVAL, -EAGAIN: refused, framing->why
  * says why. */
-int nrd_framing_feed(NrdFraming *framing, NrdFramingRequest request, size_t max_record, NrdRecordFn fn, void *user_data,
-                     size_t *ret_taken) NRD_MUST_CHECK;
+int nrd_framing_feed(NrdFraming *framing, NrdFramingRequest request, size_t max_record, NrdRecordsFn fn,
+                     void *user_data, size_t *ret_taken) NRD_MUST_CHECK;
 
 /* Ends the record that has begun, if one has and may end here. At a sync -EINVAL when it is unfinished (it stays and can
  * be finished), or what it will be refused with (-EINVAL, -EMSGSIZE); at the last close the same when something was
  * dropped; else 0. */
-int nrd_framing_end(NrdFraming *framing, NrdFramingEnd when, size_t max_record, NrdRecordFn fn,
+int nrd_framing_end(NrdFraming *framing, NrdFramingEnd when, size_t max_record, NrdRecordsFn fn,
                     void *user_data) NRD_MUST_CHECK;
 
 #endif

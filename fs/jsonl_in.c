@@ -125,10 +125,10 @@ static int check_fields(const Value fields[N_FIELDS], const char **ret_why)
 }
 
 /* Reads key and payload; strings are decoded into buf, one behind the other. */
-static int read_fields(const Value fields[N_FIELDS], uint8_t *buf, NrdFramedRecord *ret_record, const char **ret_why)
+static int read_fields(const Value fields[N_FIELDS], uint8_t *buf, NrdNewRecord *ret_record, const char **ret_why)
 {
     Value key = fields[FIELD_KEY], payload = fields[FIELD_PAYLOAD];
-    NrdFramedRecord record = { .key = buf, .payload = payload.bytes, .payload_size = payload.size };
+    NrdNewRecord record = { .key = buf, .payload = payload.bytes, .payload_size = payload.size };
     int error = 0;
     if (is_string(key))
         error = decode_string(key, fields[FIELD_KEY_ENCODING].bytes != NULL, buf, &record.key_size, ret_why);
@@ -142,7 +142,7 @@ static int read_fields(const Value fields[N_FIELDS], uint8_t *buf, NrdFramedReco
     return error;
 }
 
-static int check_sizes(const NrdFramedRecord *record, size_t max_record, const char **ret_why)
+static int check_sizes(const NrdNewRecord *record, size_t max_record, const char **ret_why)
 {
     if (record->payload_size <= max_record && record->key_size <= NRD_KEY_MAX)
         return 0;
@@ -156,7 +156,7 @@ static int read_object(const uint8_t *line, size_t size, size_t max_record, NrdJ
                        const char **ret_why)
 {
     Value fields[N_FIELDS] = { 0 };
-    NrdFramedRecord record;
+    NrdNewRecord record;
     int error = find_fields(line, size, fields, ret_why);
     if (error == 0)
         error = check_fields(fields, ret_why);

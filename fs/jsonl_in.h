@@ -24,9 +24,9 @@
 size_t nrd_jsonl_line_max(size_t max_record);
 
 typedef struct NrdJsonlLine {
-    NrdFramedRecord record; /* its bytes are the line's, or `decoded` */
-    uint8_t *decoded;       /* g_free; may be NULL */
-    bool blank;             /* no record */
+    NrdNewRecord record; /* its bytes are the line's, or `decoded` */
+    uint8_t *decoded;    /* g_free; may be NULL */
+    bool blank;          /* no record */
 } NrdJsonlLine;
 
 /* Parses a line (without newline). -EINVAL malformed, -EMSGSIZE payload or key too long; *ret_why then is one phrase for

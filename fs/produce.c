@@ -101,9 +101,9 @@ static void produce_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t o
     g_free(buf);
 }
 
-static void add_record(void *user_data, const NrdFramedRecord *record)
+static void add_records(void *user_data, const NrdNewRecord *records, size_t n_records)
 {
-    nrd_sink_add(*(NrdSink *)user_data, record->key, record->key_size, record->payload, record->payload_size);
+    nrd_sink_add(*(NrdSink *)user_data, records, n_records);
 }
 
 /* How much of a synchronous request to look at. It ends the line at its end, so one that the kernel may have cut off in
@@ -151,7 +151,7 @@ static int feed_locked(NrdHandle *handle, const char *buf, size_t size, WriteWai
     size_t max_record = (size_t)nrd_topic_max_record_bytes(handle->topic);
     NrdFramingRequest request = { (const uint8_t *)buf, size, nrd_may_be_cut(handle, size) };
     bool resent = nrd_framing_resent(&produce->framing, request.data, size);
-    int error = nrd_framing_feed(&produce->framing, request, max_record, add_record, &produce->sink, &wait->taken);
+    int error = nrd_framing_feed(&produce->framing, request, max_record, add_records, &produce->sink, &wait->taken);
     if (error == -EAGAIN)
         log_too_much(handle);
     else if (error < 0 && !resent)
@@ -163,7 +163,7 @@ static int end_locked(NrdHandle *handle, NrdFramingEnd when, NrdSink sink)
 {
     Produce *produce = handle->state;
     size_t max_record = (size_t)nrd_topic_max_record_bytes(handle->topic);
-    return nrd_framing_end(&produce->framing, when, max_record, add_record, &sink);
+    return nrd_framing_end(&produce->framing, when, max_record, add_records, &sink);
 }
 
 /* Frames a request into the producer's buffer. */

@@ -16,12 +16,12 @@ int nrd_sink_check(NrdSink sink)
     return sink.partition ? nrd_producer_check(sink.partition) : nrd_topic_producer_check(sink.topic);
 }
 
-void nrd_sink_add(NrdSink sink, const void *key, size_t key_size, const void *payload, size_t payload_size)
+void nrd_sink_add(NrdSink sink, const NrdNewRecord *records, size_t n_records)
 {
     if (sink.partition)
-        nrd_producer_add(sink.partition, key, key_size, payload, payload_size);
+        nrd_producer_add_many(sink.partition, records, n_records);
     else
-        nrd_topic_producer_add(sink.topic, key, key_size, payload, payload_size);
+        nrd_topic_producer_add_many(sink.topic, records, n_records);
 }
 
 NrdUrgency nrd_sink_wrote(NrdSink sink, bool more_follows)

@@ -18,7 +18,7 @@ static inline bool nrd_sink_is_open(NrdSink sink)
 
 int nrd_sink_open(NrdHandle *handle, bool want_ranges, NrdSink *ret_sink) NRD_MUST_CHECK;
 int nrd_sink_check(NrdSink sink) NRD_MUST_CHECK;
-void nrd_sink_add(NrdSink sink, const void *key, size_t key_size, const void *payload, size_t payload_size);
+void nrd_sink_add(NrdSink sink, const NrdNewRecord *records, size_t n_records);
 NrdUrgency nrd_sink_wrote(NrdSink sink, bool more_follows);
 void nrd_sink_flush(NrdHandle *handle);
 void nrd_sink_sync(NrdSink sink, NrdSyncScope scope, NrdDoneFn done, void *user_data);

@@ -28,15 +28,20 @@ typedef struct Sum {
     uint32_t crc;
 } Sum;
 
-static void add_record(void *user_data, const NrdFramedRecord *record)
+static void add_record(Sum *sum, const NrdNewRecord *record)
 {
-    Sum *sum = user_data;
     uint64_t sizes[2] = { record->key_size, record->payload_size };
     FUZZ_CHECK(record->payload_size <= MAX_RECORD && record->key_size <= NRD_KEY_MAX);
     sum->n++;
     sum->crc = fuzz_crc32c(sum->crc, sizes, sizeof sizes);
     sum->crc = fuzz_crc32c(sum->crc, record->key, record->key_size);
     sum->crc = fuzz_crc32c(sum->crc, record->payload, record->payload_size);
+}
+
+static void add_records(void *user_data, const NrdNewRecord *records, size_t n_records)
+{
+    for (size_t i = 0; i < n_records; i++)
+        add_record(user_data, &records[i]);
 }
 
 /* ---- the reference ---- */
@@ -63,7 +68,7 @@ static Reference next_line(NrdFramingKind kind, const uint8_t *bytes, size_t siz
     else if (n > MAX_RECORD)
         r.good = false;
     else
-        add_record(sum, &(NrdFramedRecord){ .payload = bytes + pos, .payload_size = n });
+        add_record(sum, &(NrdNewRecord){ .payload = bytes + pos, .payload_size = n });
     return r;
 }
 
@@ -78,7 +83,7 @@ static Reference next_bin(const uint8_t *bytes, size_t size, size_t pos, Sum *su
         r.end = pos + 8 + (size_t)(key + payload);
     r.good = r.ends && key <= NRD_KEY_MAX && payload <= MAX_RECORD;
     if (r.good)
-        add_record(sum, &(NrdFramedRecord){ bytes + pos + 8, key, bytes + pos + 8 + key, payload });
+        add_record(sum, &(NrdNewRecord){ bytes + pos + 8, key, bytes + pos + 8 + key, payload });
     return r;
 }
 
@@ -123,7 +128,7 @@ static void send(Program *p, size_t n)
     uint8_t *request = g_memdup2(p->bytes + p->pos, n); /* of exactly that size */
     const Reference *r = record_at(p);
     NrdFramingRequest what = { request, n, p->flags & MAY_BE_CUT && p->pos + n < p->size };
-    int rc = nrd_framing_feed(&p->framing, what, MAX_RECORD, add_record, &p->sum, &taken);
+    int rc = nrd_framing_feed(&p->framing, what, MAX_RECORD, add_records, &p->sum, &taken);
     FUZZ_CHECK(rc == 0 || rc == -EMSGSIZE || rc == -EINVAL);
     FUZZ_CHECK(rc < 0 || (taken > 0 && taken <= n));
     if (rc < 0) {
@@ -153,7 +158,7 @@ static bool run(Program *p, FuzzCuts *cuts)
         send(p, n);
         /* a whole object ends there, which is the program's doing: only for framings in which nothing does */
         if (p->flags & FLUSHES && p->kind != NRD_FRAMING_JSONL)
-            FUZZ_CHECK(nrd_framing_end(&p->framing, NRD_FRAMING_FLUSH, MAX_RECORD, add_record, &p->sum) == 0);
+            FUZZ_CHECK(nrd_framing_end(&p->framing, NRD_FRAMING_FLUSH, MAX_RECORD, add_records, &p->sum) == 0);
     }
     return true;
 }
@@ -161,7 +166,7 @@ static bool run(Program *p, FuzzCuts *cuts)
 static void check_end(Program *p, const Sum *want)
 {
     const Reference *last = p->records->len > 0 ? &g_array_index(p->records, Reference, p->records->len - 1) : NULL;
-    int rc = nrd_framing_end(&p->framing, NRD_FRAMING_CLOSE, MAX_RECORD, add_record, &p->sum);
+    int rc = nrd_framing_end(&p->framing, NRD_FRAMING_CLOSE, MAX_RECORD, add_records, &p->sum);
     FUZZ_CHECK(rc == 0 || rc == -EMSGSIZE || rc == -EINVAL);
     FUZZ_CHECK(rc == 0 || (last && !last->good));
     if (last && !last->ends && !last->good && p->all_good)

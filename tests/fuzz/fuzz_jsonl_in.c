@@ -15,7 +15,7 @@
 #define MAX_RECORD 256
 
 /* The payload is kept as JSON is: so it comes back as it was, but for what a JSON string says. */
-static bool survives(const NrdFramedRecord *record)
+static bool survives(const NrdNewRecord *record)
 {
     return !json_opinion(record->payload, record->payload_size) ||
            (record->payload[0] > ' ' && record->payload[0] != '"' && record->payload[record->payload_size - 1] > ' ' &&
@@ -23,7 +23,7 @@ static bool survives(const NrdFramedRecord *record)
             !memchr(record->payload, '\r', record->payload_size));
 }
 
-static void write_again(const NrdFramedRecord *record)
+static void write_again(const NrdNewRecord *record)
 {
     NrdJsonlRecord out = { .key = record->key,
                            .key_size = record->key_size,

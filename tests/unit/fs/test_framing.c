@@ -38,15 +38,20 @@ static void tear_down(Fixture *f, gconstpointer unused)
     g_string_free(f->records, TRUE);
 }
 
-static void collect(void *user_data, const NrdFramedRecord *record)
+static void collect_one(GString *records, const NrdNewRecord *record)
 {
-    GString *records = user_data;
     g_string_append_c(records, '[');
     g_string_append_len(records, (const char *)record->key, (gssize)record->key_size);
     if (record->key_size > 0)
         g_string_append_c(records, '=');
     g_string_append_len(records, (const char *)record->payload, (gssize)record->payload_size);
     g_string_append_c(records, ']');
+}
+
+static void collect(void *user_data, const NrdNewRecord *records, size_t n_records)
+{
+    for (size_t i = 0; i < n_records; i++)
+        collect_one(user_data, &records[i]);
 }
 
 /* Feeds one request, from a copy of its exact size, so that reading beyond it is noticed: the bytes taken, or the
