@@ -11,7 +11,15 @@
 
 #define N_CONTEXTS 4
 
+/* From this size on a payload is compressed by several threads of zstd's own, on parts of half a MiB (its least) or more;
+ * still as one zstd frame. */
+#define WIDE_BYTES ((size_t)1 << 20)
+#define WIDE_MAX_WORKERS 4
+
 static GMutex context_lock;
+/* guarded by context_lock: the context with the threads, unless somebody uses it, who then are the only one that does */
+static ZSTD_CCtx *wide_compressor;
+static bool has_wide; /* it was made, or cannot be */
 /* guarded by context_lock: contexts that nobody uses */
 static ZSTD_CCtx *idle_compressors[N_CONTEXTS];
 static unsigned n_idle_compressors;
@@ -38,6 +46,50 @@ static void give_compressor(ZSTD_CCtx *context)
     }
     g_mutex_unlock(&context_lock);
     ZSTD_freeCCtx(context);
+}
+
+/* One for the process, so that its threads are few; NULL: somebody uses it, or there is but one processor. */
+static ZSTD_CCtx *take_wide_compressor(void)
+{
+    g_mutex_lock(&context_lock);
+    ZSTD_CCtx *context = g_steal_pointer(&wide_compressor);
+    bool make = !has_wide;
+    has_wide = true;
+    g_mutex_unlock(&context_lock);
+    unsigned n_workers = MIN(g_get_num_processors(), WIDE_MAX_WORKERS);
+    if (!make || n_workers < 2)
+        return context;
+    context = ZSTD_createCCtx();
+    if (context != NULL && ZSTD_isError(ZSTD_CCtx_setParameter(context, ZSTD_c_nbWorkers, (int)n_workers))) {
+        ZSTD_freeCCtx(context); /* zstd was built without threads */
+        context = NULL;
+    }
+    return context;
+}
+
+static void give_wide_compressor(ZSTD_CCtx *context)
+{
+    g_mutex_lock(&context_lock);
+    wide_compressor = context;
+    g_mutex_unlock(&context_lock);
+}
+
+/* False: it was not to be had, or failed; the caller compresses by itself. */
+static bool compress_wide(int level, const uint8_t *src, size_t size, NrdBuffer *out, size_t *ret_size)
+{
+    ZSTD_CCtx *context = take_wide_compressor();
+    if (context == NULL)
+        return false;
+    size_t n = ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, level);
+    if (!ZSTD_isError(n)) /* equal parts: all are done at about the same time */
+        n = ZSTD_CCtx_setParameter(context, ZSTD_c_jobSize, (int)MIN(size / 2 + 1, (size_t)4 << 20));
+    if (!ZSTD_isError(n))
+        n = ZSTD_compress2(context, out->data, out->capacity, src, size);
+    give_wide_compressor(context);
+    if (ZSTD_isError(n))
+        return false;
+    *ret_size = n;
+    return true;
 }
 
 static ZSTD_DCtx *take_decompressor(void)
@@ -67,6 +119,8 @@ int nrd_codec_compress(int level, const uint8_t *src, size_t size, NrdBuffer *ou
     int r = nrd_buffer_reserve(out, ZSTD_compressBound(size), 0);
     if (r < 0)
         return r;
+    if (size >= WIDE_BYTES && compress_wide(level, src, size, out, ret_size))
+        return 0;
     ZSTD_CCtx *context = take_compressor();
     if (context == NULL)
         return -ENOMEM;

@@ -241,6 +241,58 @@ static void test_plan_split(void)
     g_free(payload);
 }
 
+/* Lines that compress to about a third, of a size where several threads compress one payload, and of smaller ones. */
+static GString *lines_of(size_t size, guint32 seed)
+{
+    GString *text = g_string_sized_new(size + 64);
+    GRand *rand = g_rand_new_with_seed(seed);
+    while (text->len < size)
+        g_string_append_printf(text, "{\"user\": %u, \"status\": 200}\n", g_rand_int_range(rand, 0, 1000000));
+    g_string_truncate(text, size);
+    g_rand_free(rand);
+    return text;
+}
+
+static gpointer compress_many(gpointer user_data)
+{
+    static const size_t sizes[] = { 1000, (1 << 20) - 1, 1 << 20, 5000001 };
+    guint32 seed = (guint32)GPOINTER_TO_UINT(user_data);
+    for (size_t i = 0; i < 3 * G_N_ELEMENTS(sizes); i++) {
+        size_t size = sizes[i % G_N_ELEMENTS(sizes)], n = 0;
+        GString *text = lines_of(size, seed + (guint32)i);
+        NrdBuffer coded = { 0 }, back = { 0 };
+        g_assert_cmpint(nrd_codec_compress(3, (const uint8_t *)text->str, size, &coded, &n), ==, 0);
+        g_assert_cmpuint(n, <, size);
+        g_assert_cmpint(nrd_codec_decompress(coded.data, n, size, &back), ==, 0);
+        g_assert_cmpint(memcmp(back.data, text->str, size), ==, 0);
+        nrd_buffer_release(&coded);
+        nrd_buffer_release(&back);
+        g_string_free(text, TRUE);
+    }
+    return NULL;
+}
+
+static guint n_threads(void)
+{
+    g_autoptr(GDir) dir = g_dir_open("/proc/self/task", 0, NULL);
+    guint n = 0;
+    while (g_dir_read_name(dir))
+        n++;
+    return n;
+}
+
+/* Payloads of any size, compressed beside each other: the same bytes come back, and the threads of the large ones are
+ * there once, not once for each who compresses. */
+static void test_codec_wide(void)
+{
+    GThread *threads[6];
+    for (guint i = 0; i < G_N_ELEMENTS(threads); i++)
+        threads[i] = g_thread_new("compress", compress_many, GUINT_TO_POINTER(i + 1));
+    for (guint i = 0; i < G_N_ELEMENTS(threads); i++)
+        g_thread_join(threads[i]);
+    g_assert_cmpuint(n_threads(), <=, 1 + 4);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -253,5 +305,6 @@ int main(int argc, char **argv)
     g_test_add_func("/log/frame/flood", test_flood);
     g_test_add_func("/log/frame/wrap-random", test_wrap_random);
     g_test_add_func("/log/frame/plan-split", test_plan_split);
+    g_test_add_func("/log/codec/wide", test_codec_wide);
     return g_test_run();
 }
