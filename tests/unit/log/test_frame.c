@@ -290,7 +290,7 @@ static void test_codec_wide(void)
         threads[i] = g_thread_new("compress", compress_many, GUINT_TO_POINTER(i + 1));
     for (guint i = 0; i < G_N_ELEMENTS(threads); i++)
         g_thread_join(threads[i]);
-    g_assert_cmpuint(n_threads(), <=, 1 + 4);
+    g_assert_cmpuint(n_threads(), <, 10); /* six of them with threads of their own would be more */
 }
 
 int main(int argc, char **argv)
