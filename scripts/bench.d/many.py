@@ -4,6 +4,7 @@ The store is filled by copying the folder of one partition, made through the mou
 whose they are. So all have sealed segments with their side indexes, as after a clean stop."""
 
 import os
+import resource
 import time
 
 from common import KIB, TICK_MS, median, produce, record
@@ -94,6 +95,20 @@ def memory_and_descriptors(bench, daemon, idle, n):
     bench.row("  descriptors", f"{count}", f"<= {limit}", count <= limit)
 
 
+def handles(bench, daemon):
+    """What an open file costs on top of its partition."""
+    paths = [f"{daemon.mnt}/topics/{topic}/p{number:05d}" for topic in sorted(os.listdir(daemon.mnt + "/topics"))
+             for number in range(PER_TOPIC)][:bench.pick(1000, 5000)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    for name in ("produce", "consume"):
+        before = daemon.rss_bytes()
+        files = [os.open(f"{path}/{name}", os.O_WRONLY if name == "produce" else os.O_RDONLY) for path in paths]
+        each = (daemon.rss_bytes() - before) / len(files) / KIB
+        for fd in files:
+            os.close(fd)
+        bench.row(f"  resident memory of an open {name}", f"{each:.2f} KiB", "<= 4 KiB", each <= 4)
+
+
 def idle_cpu(bench, daemon, n, seconds):
     time.sleep(LEVEL_S)
     before = daemon.ticks()
@@ -124,4 +139,5 @@ def measure(bench):
         bench.row(f"exec to ready, the same with {total / 1e9:.1f} GB in them", f"{full:.0f} ms")
         bench.ratio("ratio", full / empty, 1.5)
         memory_and_descriptors(bench, daemon, idle, n)
+        handles(bench, daemon)
         idle_cpu(bench, daemon, n, bench.pick(5, 20))
