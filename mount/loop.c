@@ -10,6 +10,10 @@
  * of them in the engine the kernel keeps what comes: none waits there for a request that is not taken yet (rmdir, which
  * waits for closes, gives up after a moment), so one thread is enough to get on.
  *
+ * After a write most programs sync, or write on, within microseconds, and to be woken for that takes longer than to look: so
+ * a thread that has answered a write looks for the next request for a moment before it waits. One thread at a time does,
+ * only with another processor for the program, and only as often as it helped.
+ *
  * An interrupt that is taken when its request has just been answered on another thread is kept by libfuse for the next
  * request (fuse_lowlevel.c, check_interrupt: each takes one from that list). After the last request it would stay allocated,
  * and be the same to a leak checker as a request that nobody answers. So those that may be kept are counted, and as many
@@ -25,6 +29,7 @@
 #include <fuse_lowlevel.h>
 #include <glib.h>
 #include <linux/fuse.h>
+#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -35,6 +40,9 @@
 
 #define KICK SIGUSR1
 #define NO_MEMORY_PAUSE_NS 20000000
+#define LOOK_US 40  /* about what a wake-up takes */
+#define LUCK_MAX 16 /* looks that may fail in a row before they get rare */
+#define RARELY 64   /* then one in so many */
 
 typedef struct Loop Loop;
 
@@ -42,6 +50,7 @@ typedef struct Worker {
     Loop *loop;
     pthread_t thread;
     atomic_bool receiving; /* it is in the read, or about to be, or has just come from it */
+    bool wrote;            /* its last request was a write */
 } Worker;
 
 struct Loop {
@@ -49,6 +58,11 @@ struct Loop {
     unsigned max_threads;
     sem_t ended; /* the session has ended by itself */
     atomic_bool ending;
+    bool may_look;       /* there is more than one processor */
+    atomic_bool looking; /* a worker looks for the next request */
+    /* of who looks */
+    int luck;                /* rises with each look that found something, falls with each that did not */
+    unsigned n_skipped;      /* looks, since luck ran out */
     atomic_uint n_idle;      /* workers that no request has been given to */
     atomic_uint n_processed; /* requests; may wrap */
     atomic_uint n_kept;      /* interrupts in libfuse's list, at most, but for those that are being processed */
@@ -117,6 +131,11 @@ static void take_kept(Loop *loop)
         ;
 }
 
+static bool is_write(const struct fuse_buf *request)
+{
+    return !(request->flags & FUSE_BUF_IS_FD) && ((const struct fuse_in_header *)request->mem)->opcode == FUSE_WRITE;
+}
+
 static void process(Loop *loop, const struct fuse_buf *request)
 {
     bool interrupt = is_interrupt(request);
@@ -156,8 +175,40 @@ static bool passes(int rc)
     return rc == -EINTR || rc == -EAGAIN || rc == -ENOENT || rc == -ENOMEM;
 }
 
+/* Whether the next look is likely to help, or it is time to try again. */
+static bool is_worth_looking(Loop *loop)
+{
+    if (loop->luck > 0)
+        return true;
+    loop->n_skipped = (loop->n_skipped + 1) % RARELY;
+    return loop->n_skipped == 0;
+}
+
+static bool look(Loop *loop)
+{
+    struct pollfd device = { fuse_session_fd(loop->session), POLLIN, 0 };
+    gint64 until_us = g_get_monotonic_time() + LOOK_US;
+    do {
+        if (poll(&device, 1, 0) != 0)
+            return true;
+    } while (g_get_monotonic_time() < until_us);
+    return false;
+}
+
+/* Nobody has to find anything: the read that follows waits. */
+static void look_after_a_write(Worker *worker)
+{
+    Loop *loop = worker->loop;
+    if (!worker->wrote || !loop->may_look || atomic_exchange(&loop->looking, true))
+        return;
+    if (is_worth_looking(loop))
+        loop->luck = look(loop) ? MIN(loop->luck + 2, LUCK_MAX) : MAX(loop->luck - 1, 0);
+    atomic_store(&loop->looking, false);
+}
+
 static int receive(Worker *worker, struct fuse_buf *request)
 {
+    look_after_a_write(worker);
     atomic_store(&worker->receiving, true);
     int rc = has_ended(worker->loop) ? -EINTR : fuse_session_receive_buf(worker->loop->session, request);
     atomic_store(&worker->receiving, false);
@@ -176,6 +227,7 @@ static void *work(void *data)
     while (!has_ended(worker->loop)) {
         int n = receive(worker, &request);
         if (n > 0) {
+            worker->wrote = is_write(&request);
             process(worker->loop, &request);
         } else if (!passes(n)) {
             end(worker->loop, n);
@@ -262,6 +314,8 @@ static void init(Loop *loop, struct fuse_session *session, unsigned max_threads)
     struct sigaction action = { .sa_handler = on_kick }; /* no SA_RESTART: it ends the read */
     sigaction(KICK, &action, NULL);
     loop->session = session;
+    loop->may_look = g_get_num_processors() > 1;
+    loop->luck = LUCK_MAX;
     loop->max_threads = CLAMP(max_threads, 1, NRD_LOOP_MAX_THREADS);
     loop->workers = g_ptr_array_new_with_free_func(g_free);
     sem_init(&loop->ended, 0, 0);
