@@ -19,13 +19,15 @@
  *    a new record; else input is swallowed up to that end: the newline, or as many bytes as the header said.
  *  - A request with complete records before it is taken up to its beginning.
  *  - A large write(2) arrives as several requests, and the kernel hides the failure of a later one behind a short
- *    count; the program then sends the failed request's bytes again, cut elsewhere if they lie elsewhere in its memory.
- *    So the beginning of a refused request that began inside a record is remembered: a request that begins with the
- *    same bytes is refused again. Any other request ends that.
- *  - A request without the end of its refused record may be only a piece of the program's write. If it failed, the
- *    kernel would not send the others, the program would go on with its next record, and that would be swallowed in
- *    place of this one's end. So such a request is taken, its bytes dropped, and the next one that is no such piece
- *    or holds the end fails; until then a sync does. */
+ *    count; the program then sends the failed request's bytes again, cut elsewhere if they lie elsewhere in its memory. And a
+ *    program with buffers that was told keeps them, and sends them once more when it closes. None of that may become a
+ *    record. So the beginning of a request that was refused inside a record is remembered, and the next one that begins with
+ *    the same bytes is refused like it: once, or twice when the first failure may have been hidden. Any other request ends
+ *    that.
+ *  - A request without the end of its refused record may be only a piece of the program's write, also of one that sends
+ *    the rest. If it failed, the kernel would not send the others, the program would go on with its next record, and that
+ *    would be swallowed in place of this one's end. So such a request is taken, its bytes dropped, and the next one that
+ *    is no such piece or holds the end fails; until then a sync does. */
 #ifndef NRD_FS_FRAMING_H
 #define NRD_FS_FRAMING_H
 
@@ -66,11 +68,14 @@ typedef struct NrdFraming {
     size_t n_charged;  /* of the budget, for partial */
     uint64_t n_skip;   /* bytes left of a refused record, partial is empty; NRD_TO_NEWLINE: up to that; 0: none */
     uint64_t n_doomed; /* ... of one that was found too long, of which the program has not been told yet */
+    int doomed_error;  /* what it will be told */
+    bool may_go_on;    /* the last request may have been cut from a write whose rest comes next */
     const char *why;   /* of the last record refused: one phrase for the log, static */
     /* the head of the request before this one, if it was refused inside a record, else empty; with what and how much of
      * the record was left where that request began */
     GByteArray *refused;
     int refused_error;
+    unsigned n_refusals; /* of it that are left */
     uint64_t refused_left;
 } NrdFraming;
 

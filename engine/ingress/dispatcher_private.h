@@ -5,7 +5,10 @@
  * for those that go with it, before it in the same commit. Records with one key name one partition (for one number of
  * partitions), so they are committed in the order of the WAL, wherever parts are sent: within each partition they stand in
  * that order. A part that waits for one in another lane lets those of other partitions pass. The earliest part of a
- * partition waits for nothing, so nothing waits in a circle. */
+ * partition waits for nothing, so nothing waits in a circle.
+ *
+ * What a replay has to look up in a partition that fails neither goes to a sibling (it may be committed where it is) nor
+ * holds up what is behind it: it stands aside, and stays in its lane from then on. */
 #ifndef NRD_INGRESS_DISPATCHER_PRIVATE_H
 #define NRD_INGRESS_DISPATCHER_PRIVATE_H
 
@@ -48,6 +51,7 @@ typedef struct NrdPart {
     GList order_link; /* in its home's */
     NrdLane *home;    /* of `partition` */
     bool goes;        /* see order.c */
+    bool aside;       /* it stays in its lane until it is done, and nothing waits for it */
     bool taken;       /* off its lane's `parts`: a worker has it */
     NrdPending *entry;
     uint32_t index;     /* in the entry's table */
@@ -134,6 +138,7 @@ void nrd_name_added(NrdDispatcher *d, NrdLane *lane, NrdPart *part);
 void nrd_order_join(NrdDispatcher *d, NrdPart *part, NrdLane *home); /* behind all that are there */
 void nrd_order_leave(NrdDispatcher *d, NrdPart *part);               /* done: what waited for it is ready */
 void nrd_order_place(NrdDispatcher *d, NrdPart *part, uint32_t to);  /* it is in another lane now */
+void nrd_order_step_aside(NrdDispatcher *d, NrdPart *part);          /* what waited for it is ready */
 
 /* Before a worker takes parts of the lane and names offsets: those that may go come first, and n_ready says how many. When
  * the order is changed by that, no name holds, and a checkpoint has to say so before anything of it is committed. */

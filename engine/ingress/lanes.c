@@ -110,7 +110,6 @@ static void move_part(NrdDispatcher *d, NrdPart *part, NrdLane *target, int64_t 
 {
     part->expected = NRD_ENTRY_OFFSET_UNKNOWN; /* it is named before it is committed */
     target->exact = false;
-    part->verify = false;
     nrd_order_place(d, part, target->partition);
     part->note = d->notes;
     part->moved_ms = now_ms;
@@ -119,6 +118,8 @@ static void move_part(NrdDispatcher *d, NrdPart *part, NrdLane *target, int64_t 
     nrd_counter_add(NRD_COUNTER_INGRESS_REROUTED, part->n_records);
 }
 
+/* What a replay has to look up may be there already: only its own partition can tell, so it waits for that. What is
+ * behind it does not wait. */
 bool nrd_lane_move(NrdDispatcher *d, NrdLane *lane, uint32_t to, int64_t now_ms)
 {
     NrdLane *target = nrd_lane_get(d, lane->topic, lane->id, to);
@@ -131,8 +132,11 @@ bool nrd_lane_move(NrdDispatcher *d, NrdLane *lane, uint32_t to, int64_t now_ms)
         for (GList *l = lane->parts.tail; l;) {
             NrdPart *part = l->data;
             l = l->prev;
+            if (part->verify)
+                nrd_order_step_aside(d, part);
+            if (part->aside) /* what was behind it may be in the sibling by now */
+                continue;
             part->expected = NRD_ENTRY_OFFSET_UNKNOWN; /* what was before it is not any more */
-            part->verify = false;
             if (part->moved_ms > 0 && now_ms - part->moved_ms < MOVE_AGAIN_MS)
                 continue;
             g_queue_unlink(&lane->parts, &part->link);

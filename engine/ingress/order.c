@@ -13,17 +13,32 @@ void nrd_order_join(NrdDispatcher *d, NrdPart *part, NrdLane *home)
     d->n_strayed += part->to != part->partition;
 }
 
-void nrd_order_leave(NrdDispatcher *d, NrdPart *part)
+/* The next one in the order may go now, if it stands in another lane. */
+static void wake_next(NrdDispatcher *d, const NrdPart *part)
 {
-    const NrdPart *next = part->order_link.next ? part->order_link.next->data : NULL;
-    d->n_strayed -= part->to != part->partition;
-    g_queue_unlink(&part->home->order, &part->order_link);
-    part->home->order_bytes -= part->size;
+    const GList *link = part->order_link.next;
+    while (link && ((const NrdPart *)link->data)->aside)
+        link = link->next;
+    const NrdPart *next = link ? link->data : NULL;
     if (!next || next->to == part->to)
         return;
     NrdLane *lane = nrd_lane_find(d, part->entry->id, next->to);
     if (lane && lane->state == NRD_LANE_IDLE && lane->parts.head)
         nrd_lane_set_state(d, lane, NRD_LANE_READY);
+}
+
+void nrd_order_leave(NrdDispatcher *d, NrdPart *part)
+{
+    wake_next(d, part);
+    d->n_strayed -= part->to != part->partition;
+    g_queue_unlink(&part->home->order, &part->order_link);
+    part->home->order_bytes -= part->size;
+}
+
+void nrd_order_step_aside(NrdDispatcher *d, NrdPart *part)
+{
+    part->aside = true;
+    wake_next(d, part);
 }
 
 void nrd_order_place(NrdDispatcher *d, NrdPart *part, uint32_t to)
@@ -33,11 +48,13 @@ void nrd_order_place(NrdDispatcher *d, NrdPart *part, uint32_t to)
     d->n_strayed += part->to != part->partition;
 }
 
-/* Everything before it is done, or goes with it. */
+/* Everything before it is done, or goes with it, or stands aside. */
 static bool may_go(const NrdPart *part)
 {
-    const NrdPart *before = part->order_link.prev ? part->order_link.prev->data : NULL;
-    return !before || before->goes;
+    const GList *before = part->order_link.prev;
+    while (before && ((const NrdPart *)before->data)->aside)
+        before = before->prev;
+    return !before || ((const NrdPart *)before->data)->goes;
 }
 
 /* Those that may go come first. Whether any had to pass another one. */

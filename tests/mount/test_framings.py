@@ -554,6 +554,29 @@ def test_over_long_records_never_swallow_what_follows(m, name, make, size):
     assert said(m, "topic=t", "refused") == 1
 
 
+@pytest.mark.parametrize("where", ["part", "topic"])
+@pytest.mark.parametrize("name,make,bad", [
+    ("produce", lambda text: text + b"\n", lambda text: text + b"\n"),
+    ("produce.bin", binary, binary),
+    ("produce.jsonl", lambda text: obj(text.decode()), lambda text: obj(text.decode())[:-2] + b",}\n"),
+], ids=["lines", "bin", "malformed"])
+def test_the_rest_of_a_refused_record_swallows_nothing(m, name, make, bad, where):
+    """The rest that a program sends lies elsewhere in its memory, so the kernel cuts it elsewhere: just before the end."""
+    part = m.make("t", linger_ms=60000)
+    fd = open_write(part if where == "part" else m.topic("t"), name)
+    expected = []
+    for size in range(3 * MIB - 4200, 3 * MIB, 307):
+        _, error = write_until_refused(fd, bad(b"x" * size))
+        assert error in (errno.EMSGSIZE, errno.EINVAL)
+        for text in (b"first %d" % size, b"second %d" % size):
+            write_all(fd, make(text))
+            expected.append(text)
+    os.fsync(fd)
+    os.close(fd)
+    wait_for(lambda: hwm(part) >= len(expected), "the records")
+    assert records(part) == expected
+
+
 @pytest.mark.parametrize("name,data", [("produce", b"x" * 4 * MIB), ("produce.jsonl", b'{"payload":"' + b"x" * 20 * MIB),
                                        ("produce.bin", binary(b"x" * 6 * MIB)[:4 * MIB])],
                          ids=["lines", "jsonl", "bin"])

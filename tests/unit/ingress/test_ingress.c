@@ -23,6 +23,7 @@ typedef struct Store {
     atomic_bool poisoned[N_PARTITIONS];
     atomic_bool gone, away, cold, full;
     atomic_bool warmed[N_PARTITIONS];
+    atomic_bool readable; /* partitions that fail can be looked into, as poisoned ones always can */
     atomic_int slow_us;
     atomic_bool hangs; /* commits of incarnation ID_A do not return */
     atomic_uint n_commits;
@@ -104,6 +105,8 @@ static NrdIngressResult present(void *user_data, const NrdIngressTarget *target,
         g_usleep((gulong)s->slow_us);
     pthread_mutex_lock(&s->lock);
     NrdIngressResult result = may_commit(s, target->partition);
+    if (result == NRD_INGRESS_POISONED || (s->readable && result == NRD_INGRESS_FAILED))
+        result = NRD_INGRESS_DONE;
     const GPtrArray *records = s->records[target->partition];
     for (uint64_t at = offset; same && nrd_entry_next_record(&left.records, &left.size, &record); at++) {
         g_autofree char *text = record_text(&record);
@@ -751,6 +754,7 @@ static void test_order_at_random(void)
         g_autoptr(GRand) rand = g_rand_new_with_seed(seed);
         fixture_set_up(&f);
         store_init(&s);
+        s.readable = true; /* else what is looked up loses its place: test_replay_waits_for_its_partition */
         NrdIngress *ingress = start_with(&f, &s, 0, 2000);
         for (int i = 0; i < 200; i++) {
             uint32_t home = (uint32_t)g_rand_int_range(rand, 0, 2);
@@ -964,6 +968,88 @@ static void test_claim_waits_for_the_replay(void)
     pthread_mutex_unlock(&s.lock);
     wait_until_dispatched(ingress);
     assert_store(&s, 1, "tick tick");
+    nrd_ingress_unclaim(ingress, ID_A, 1);
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_remove(&crashed);
+    fixture_tear_down(&f);
+}
+
+static void wait_until_somewhere(Store *s, const char *record)
+{
+    for (int i = 0; i < WAIT_MS; i++) {
+        pthread_mutex_lock(&s->lock);
+        unsigned n = count(s, record);
+        pthread_mutex_unlock(&s->lock);
+        if (n > 0)
+            return;
+        g_usleep(1000);
+    }
+    g_assert_not_reached();
+}
+
+/* As a crash left it whose last commit was of "a", to partition 1, and behind it an entry of "b" that was not committed. The
+ * checkpoint knows neither. */
+static void crash_after_a_commit(Fixture *f, Fixture *crashed, Store *s)
+{
+    s->away = true;
+    NrdIngress *ingress = start(f, s);
+    g_assert_cmpint(put(ingress, 1, "a"), ==, 0);
+    g_assert_cmpint(put(ingress, 1, "b"), ==, 0);
+    g_usleep(20000);
+    fixture_copy(f, crashed);
+    nrd_ingress_close(ingress, 10);
+    pthread_mutex_lock(&s->lock);
+    g_ptr_array_add(s->records[1], g_strdup("a"));
+    pthread_mutex_unlock(&s->lock);
+    s->away = false;
+}
+
+/* What may be committed already in a partition that cannot be looked into is not committed a second time somewhere else: it
+ * waits, in the place of nothing that is new. */
+static void test_replay_waits_for_its_partition(void)
+{
+    Fixture f, crashed;
+    Store s;
+    fixture_set_up(&f);
+    fixture_make(&crashed);
+    store_init(&s);
+    crash_after_a_commit(&f, &crashed, &s);
+    s.fail[1] = -1;
+    NrdIngress *ingress = start(&crashed, &s);
+    wait_for_failures(5);
+    for (int i = 2; i < N_PARTITIONS; i++)
+        g_assert_cmpuint(s.records[i]->len, ==, 0);
+    g_assert_cmpint(put(ingress, 1, "new"), ==, 0); /* goes to a sibling */
+    wait_until_somewhere(&s, "new");
+    assert_store(&s, 1, "a");
+    s.fail[1] = 0;
+    nrd_ingress_kick(ingress);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 1, "a b");
+    g_assert_cmpuint(s.log->len, ==, 2); /* b and new, once each */
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_remove(&crashed);
+    fixture_tear_down(&f);
+}
+
+/* Likewise when somebody has opened the partition again, and claims it. */
+static void test_claim_of_a_partition_that_comes_back(void)
+{
+    Fixture f, crashed;
+    Store s;
+    fixture_set_up(&f);
+    fixture_make(&crashed);
+    store_init(&s);
+    crash_after_a_commit(&f, &crashed, &s);
+    s.fail[1] = -1;
+    NrdIngress *ingress = start(&crashed, &s);
+    wait_for_failures(5);
+    s.fail[1] = 0;
+    g_assert_cmpint(nrd_ingress_claim(ingress, ID_A, 1), ==, 0);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 1, "a b");
     nrd_ingress_unclaim(ingress, ID_A, 1);
     nrd_ingress_close(ingress, 1000);
     store_clear(&s);
@@ -1227,6 +1313,9 @@ int main(int argc, char **argv)
     g_test_add_func("/ingress/dispatch/one-topic-hangs", test_one_topic_hangs);
     g_test_add_func("/ingress/dispatch/one-topic-fills-its-share", test_one_topic_fills_its_share);
     g_test_add_func("/ingress/dispatch/claim-takes-names-back", test_claim_takes_names_back);
+    g_test_add_func("/ingress/dispatch/replay-waits-for-its-partition", test_replay_waits_for_its_partition);
+    g_test_add_func("/ingress/dispatch/claim-of-a-partition-that-comes-back",
+                    test_claim_of_a_partition_that_comes_back);
     g_test_add_func("/ingress/dispatch/claim-waits-for-the-replay", test_claim_waits_for_the_replay);
     g_test_add_func("/ingress/dispatch/recognized", test_recognized);
     g_test_add_func("/ingress/dispatch/crashes", test_crashes);
