@@ -268,6 +268,7 @@ static char *state_of(const char *topic_dir, uint64_t n_partitions, unsigned n_u
                  n_partitions, "out of service");
     append_count(text, count_rows(status, "failing"), n_partitions, "failing");
     append_count(text, count_rows(status, "damaged"), n_partitions, "damaged");
+    append_count(text, count_rows(status, "hiding"), n_partitions, "hiding records");
     if (text->len == 0)
         g_string_append(text, state ? state : "unknown");
     return g_string_free(text, FALSE);

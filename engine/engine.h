@@ -74,6 +74,7 @@ typedef struct NrdTrouble {
     bool poisoned;     /* a partition: `reopen` clears it; else it could not be opened */
     bool failing;      /* a partition whose last commit failed; the next one may succeed */
     bool damaged;      /* a partition that is served, but for records that are lost */
+    bool hidden;       /* a partition that is served, but for records that hwm hides */
     char *reason;      /* in one sentence */
 } NrdTrouble;
 
@@ -84,7 +85,8 @@ typedef struct NrdSummary {
     uint64_t n_topics, n_topics_out;          /* all, and those out of service */
     uint64_t n_partitions, n_open, n_unknown; /* unknown: not used since the start; they are in none of the sums */
     uint64_t n_poisoned, n_faulty;
-    uint64_t n_damaged, n_lost; /* partitions with damaged frames that are known, and the records lost in them */
+    uint64_t n_damaged, n_lost; /* partitions with lost records that are known, and these records */
+    uint64_t n_hiding;          /* partitions with whole records that are not served */
     uint64_t n_failing;         /* partitions that are well but for their last commit, as on a full disk */
     uint64_t size_bytes;        /* of segments */
     uint64_t lag;               /* records readable and not settled */
@@ -255,9 +257,13 @@ typedef struct NrdPartitionInfo {
     uint64_t n_damaged;  /* frames known to be damaged, since the partition was opened; what they held is passed over */
     uint64_t n_lost;     /* records in them */
     uint64_t first_lost; /* the offset of the first; only with n_damaged above 0 */
-    int commit_errno;    /* positive; the last commit failed, the next may succeed. 0: well */
-    bool fault;          /* could not be opened: every operation is -EIO */
-    bool open;           /* its files are open */
+    uint64_t n_holes;    /* places where a segment is gone or emptied, likewise */
+    uint64_t n_missing;  /* records in them */
+    uint64_t first_missing, last_missing; /* only with n_holes above 0 */
+    uint64_t n_hidden;                    /* whole records from hwm on that are not served before the next commit */
+    int commit_errno;                     /* positive; the last commit failed, the next may succeed. 0: well */
+    bool fault;                           /* could not be opened: every operation is -EIO */
+    bool open;                            /* its files are open */
 } NrdPartitionInfo;
 
 /* Never waits for the disk: of a closed partition it tells what was true at its close. All zero while it is not known. */
@@ -266,6 +272,8 @@ void nrd_partition_info_clear(NrdPartitionInfo *info);
 
 /* The known damage in words (g_free); NULL: there is none. Pure. */
 char *nrd_partition_info_damage(const NrdPartitionInfo *info);
+/* The same of records that are hidden. */
+char *nrd_partition_info_hidden(const NrdPartitionInfo *info);
 
 /* A run of offsets that are lost: [offset, end_offset). */
 typedef struct NrdLostRange {

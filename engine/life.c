@@ -282,6 +282,20 @@ int nrd_partition_learn(NrdPartition *partition)
     return rc;
 }
 
+void nrd_partition_survey(NrdPartition *partition)
+{
+    NrdTopic *topic = partition->topic;
+    bool trouble = false;
+    if (nrd_partition_known(partition))
+        return;
+    pthread_mutex_lock(&topic->guard);
+    bool look = !topic->fault && !topic->lost && !nrd_partition_known(partition);
+    int rc = look ? nrd_log_peek_trouble(topic->engine->root_fd, partition->dir, &trouble) : 0;
+    if (rc == 0 && trouble)
+        (void)!nrd_partition_learn_guarded(partition); /* a failure was told */
+    pthread_mutex_unlock(&topic->guard);
+}
+
 /* What a closed partition will be known by. Nobody has a pin and nobody can get one: nothing changes. */
 static NrdPicture *take_picture(NrdPartition *partition)
 {

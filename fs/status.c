@@ -6,11 +6,12 @@ static const char *state_word(NrdPartition *partition, const NrdPartitionInfo *i
 {
     if (!nrd_partition_known(partition))
         return "not known"; /* it could not be looked at: the numbers mean nothing */
-    return info->fault          ? "out of service"
-           : info->poisoned     ? "poisoned"
-           : info->commit_errno ? "failing"
-           : info->n_damaged    ? "damaged"
-                                : "ok";
+    return info->fault                           ? "out of service"
+           : info->poisoned                      ? "poisoned"
+           : info->commit_errno                  ? "failing"
+           : info->n_damaged + info->n_holes > 0 ? "damaged"
+           : info->n_hidden                      ? "hiding"
+                                                 : "ok";
 }
 
 typedef struct Totals {
@@ -41,6 +42,10 @@ static void append_partition_row(GString *text, NrdPartition *partition, Totals 
     if (damage)
         g_string_append_printf(totals->todo, "p%05u  %s; %s\n", nrd_partition_number(partition), damage,
                                NRD_TODO_DAMAGE);
+    g_autofree char *hidden = nrd_partition_info_hidden(&info);
+    if (hidden)
+        g_string_append_printf(totals->todo, "p%05u  %s; %s\n", nrd_partition_number(partition), hidden,
+                               NRD_TODO_HIDDEN);
     nrd_partition_info_clear(&info);
 }
 
@@ -50,7 +55,8 @@ static bool all_well(NrdTopic *topic)
     for (uint32_t i = 0; well && i < nrd_topic_n_partitions(topic); i++) {
         NrdPartitionInfo info;
         nrd_partition_info(nrd_topic_partition(topic, i), &info);
-        well = !info.fault && !info.poisoned && info.commit_errno == 0 && info.n_damaged == 0;
+        well = !info.fault && !info.poisoned && info.commit_errno == 0 &&
+               info.n_damaged + info.n_holes + info.n_hidden == 0;
         nrd_partition_info_clear(&info);
     }
     return well;
@@ -188,6 +194,7 @@ static char *partition_status_text(NrdNode *node)
     NrdPartitionInfo info;
     nrd_partition_info(node->partition, &info);
     g_autofree char *damage = nrd_partition_info_damage(&info);
+    g_autofree char *hidden = nrd_partition_info_hidden(&info);
     GString *text = g_string_new(NULL);
     g_string_append_printf(text, "partition    p%05u of %s\n", nrd_partition_number(node->partition),
                            nrd_topic_name(node->topic));
@@ -200,6 +207,8 @@ static char *partition_status_text(NrdNode *node)
                                NRD_TODO_COMMITS_FAIL);
     if (damage)
         g_string_append_printf(text, "damage       %s\nto do        %s\n", damage, NRD_TODO_DAMAGE);
+    if (hidden)
+        g_string_append_printf(text, "hidden       %s\nto do        %s\n", hidden, NRD_TODO_HIDDEN);
     append_number(text, "oldest", info.oldest_offset, "first record kept");
     append_number(text, "hwm", info.hwm, "high watermark: records below it are readable");
     append_number(text, "next", info.next_offset, "offset of the next record");

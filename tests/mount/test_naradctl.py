@@ -270,6 +270,58 @@ def test_check_finds_a_high_watermark_that_hides_records(data):
         assert (error["kind"], error["path"]) == ("hwm", "topics/t/p00000/hwm") and word in error["message"]
 
 
+def test_check_misses_segments(m):
+    """Gone or emptied, before and after a start that took the directory into service so; retention's are no loss."""
+    part = m.make("t")
+    for first in (0, 10, 20):
+        produce(part, *range(first, first + 10))
+        write_file(part + "/ctl", b"roll\n")
+    produce(part, 30)
+    m.stop()
+    shutil.copytree(m.data, m.base + "/whole")
+
+    def lost(code=4):
+        found = [f for f in check(m.data, code=code)[0] if f["severity"] == "error" and "offset" in f]
+        return sorted((f["offset"], f["end_offset"]) for f in found if f["kind"] in ("missing", "frame"))
+
+    def again(remove=(), empty=()):
+        shutil.rmtree(m.data)
+        shutil.copytree(m.base + "/whole", m.data)
+        for name in remove:
+            os.unlink(f"{m.data}/topics/t/p00000/{name}")
+        for base in empty:
+            os.truncate(f"{m.data}/topics/t/p00000/{base:020d}.log", 0)
+
+    def used():
+        m.start()
+        produce(part, "more")
+        m.stop()
+
+    cases = [([0], [(0, 10)]), ([10], [(10, 20)]), ([30], [(30, 31)]), ([0, 20], [(0, 10), (20, 30)])]
+    for bases, expected in cases:
+        again(remove=[f"{base:020d}.log" for base in bases])
+        assert set(lost()) == set(expected), bases
+        used()
+        assert set(lost()) == set(expected), bases
+        again(empty=bases)
+        assert set(lost()) == set(expected), bases
+        used()
+        assert set(lost()) == set(expected), bases
+    again(remove=[f"{base:020d}.log" for base in (0, 10, 20, 30)])
+    assert (0, 31) in lost()
+    used()
+    assert lost() == [(0, 31)]
+    again(remove=[f"{30:020d}.log", "hwm"])
+    assert lost() == [(30, 31)]
+    again(remove=[f"{10:020d}.log", f"{10:020d}.index"])
+    assert lost() == [(10, 20)]
+    again()
+    m.start()
+    write_file(part + "/ctl", b"trim 20\n")
+    m.stop()
+    assert lost(code=0) == []
+
+
 def test_check_finds_times_that_go_back(data):
     path = segments(f"{data}/topics/u/p00000")[0]
     with open(path, "rb") as file:
