@@ -322,6 +322,38 @@ def test_check_misses_segments(m):
     assert lost(code=0) == []
 
 
+def test_check_warns_of_what_the_next_start_deletes(m):
+    """A topic's folder without its record: how many records there are in it."""
+    m.make("t", partitions=2)
+    produce(m.part("t", 0), *range(7))
+    produce(m.part("t", 1), *range(5))
+    m.make("none")
+    m.stop()
+    for topic in ("t", "none"):
+        os.rename(f"{m.data}/meta/{topic}.topic", f"{m.base}/{topic}.topic")
+    notes = {f["path"]: f["message"] for f in check(m.data)[0] if f["kind"] == "folder"}
+    assert "DELETES it with its 12 records" in notes["topics/t"] and "put meta/t.topic back" in notes["topics/t"]
+    assert "no record in it" in notes["topics/none"] and "DELETES" not in notes["topics/none"]
+    os.rename(f"{m.base}/t.topic", f"{m.data}/meta/t.topic")
+    assert "topics/t" not in {f["path"] for f in check(m.data)[0]}
+    m.start()
+    assert number(m.part("t", 0), "hwm") == 7 and not os.path.exists(m.topic("none"))
+
+
+def test_check_misses_folders_of_partitions(m):
+    m.make("t", partitions=3)
+    produce(m.part("t", 1), "x")
+    m.stop()
+    shutil.rmtree(m.data + "/topics/t/p00001")
+    (found,) = check(m.data)[0]  # a crash in the middle of mkdir leaves as much
+    assert (found["severity"], found["kind"], found["path"]) == ("note", "folder", "topics/t")
+    later = time.time() + 60
+    os.utime(m.data + "/topics/t", (later, later))
+    (found,) = check(m.data, code=4)[0]
+    assert found["severity"] == "error" and "1 of 3 partition folders is missing" in found["message"]
+    assert "lost" in found["message"]
+
+
 def test_check_finds_times_that_go_back(data):
     path = segments(f"{data}/topics/u/p00000")[0]
     with open(path, "rb") as file:
