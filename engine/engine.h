@@ -165,6 +165,11 @@ char *nrd_topic_config_value(NrdTopic *topic, const char *key); /* g_free; NULL:
 char *nrd_topic_config_lines(NrdTopic *topic);                  /* every `key=value`; g_free */
 /* Sets the keys named in `key=value` lines, all or nothing, durably, in force at once: -EINVAL, -EBUSY, -EIDRM, disk. Blocks. */
 int nrd_topic_config_write(NrdTopic *topic, const char *text, size_t size) NRD_MUST_CHECK;
+/* Logs a refusal, and keeps it for `status`. partition may be NRD_NO_PARTITION. Any thread; memory only. */
+void nrd_topic_refuse(NrdTopic *topic, int64_t partition, const char *format, ...) G_GNUC_PRINTF(3, 4);
+/* The last one since the start, in words (g_free), and when it was; NULL: there was none. Memory only. */
+char *nrd_topic_refusal(NrdTopic *topic, int64_t *ret_ms);
+
 /* One number of the settings, as a value in force; never blocks. */
 int64_t nrd_topic_max_record_bytes(NrdTopic *topic);
 int64_t nrd_topic_consume_wait_ms(NrdTopic *topic); /* -1: for ever */

@@ -97,6 +97,8 @@ struct NrdTopic {
     GPtrArray *partitions;  /* of NrdPartition*, grows only */
     GPtrArray *retired;     /* of NrdPartition*: of an incarnation that is gone; handles may still point at them */
     uint32_t n_holds;
+    char *refusal; /* refusal.c: the last one, in words; NULL: none since the start */
+    int64_t refused_ms;
     atomic_bool delayed; /* family.c: a fan-out child with a delay; follows the record */
 
     /* topic_produce.c */

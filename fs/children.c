@@ -31,8 +31,8 @@ static int check_attach(NrdNode *dir, fuse_req_t req, NrdTopic *child)
         what = "read the log of each partition here";
     if (!what)
         return 0;
-    nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(dir), "%s was not attached: the caller may not %s",
-             nrd_topic_name(child), what);
+    nrd_topic_refuse(dir->topic, NRD_NO_PARTITION, "%s was not attached: the caller may not %s", nrd_topic_name(child),
+                     what);
     return -EACCES;
 }
 
@@ -41,7 +41,7 @@ static int attach(NrdNode *dir, fuse_req_t req, const char *name, NrdTopic **ret
     NrdTopic *child = NULL;
     int error = nrd_topic_find(dir->fs->engine, name, &child);
     if (error < 0) {
-        nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(dir), "%s was not attached: there is no such topic", name);
+        nrd_topic_refuse(dir->topic, NRD_NO_PARTITION, "%s was not attached: there is no such topic", name);
         return error;
     }
     if (!lists(dir->topic, name))

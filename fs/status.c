@@ -144,12 +144,26 @@ static bool append_topic_state(GString *text, NrdTopic *topic)
     return true;
 }
 
+/* What was refused last, since whoever wrote got no more than an errno. */
+static void append_refusal(GString *text, NrdTopic *topic)
+{
+    int64_t ms;
+    g_autofree char *refusal = nrd_topic_refusal(topic, &ms);
+    if (!refusal)
+        return;
+    g_string_append(text, "refused      ");
+    nrd_append_time(text, ms);
+    g_string_append_printf(text, ": %s\n", refusal);
+}
+
 static char *topic_status_text(NrdNode *node)
 {
     NrdTopic *topic = node->topic;
     GString *text = g_string_new(NULL);
     g_string_append_printf(text, "topic        %s\n", nrd_topic_name(topic));
-    if (append_topic_state(text, topic))
+    bool out = append_topic_state(text, topic);
+    append_refusal(text, topic);
+    if (out)
         return g_string_free(text, FALSE);
     uint32_t n = nrd_topic_n_partitions(topic);
     g_string_append_printf(text, "incarnation  %s\ncreated      ", nrd_topic_incarnation(topic));

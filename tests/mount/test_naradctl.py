@@ -798,6 +798,74 @@ def test_the_mount_is_found_when_it_is_the_only_one(mounts):
     assert os.path.isdir(m.topic("t"))  # nothing was unmounted outside
 
 
+def test_a_path_names_the_mount_and_the_topic(mounts):
+    """Several are mounted: a path, or the working folder, says which is meant, for every verb alike."""
+    m, other = mounts("one"), mounts("other")
+    produce(m.make("t"), "x")
+    other.make("u")
+
+    def at(cwd, *arguments, code=0):
+        done = subprocess.run([NARADCTL, *arguments], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              stdin=subprocess.DEVNULL, check=False)
+        assert done.returncode == code, (arguments, done.stderr)
+        return (done.stderr if code else done.stdout).decode()
+
+    topic = m.topic("t")
+    part = m.part("t")
+    for path in (topic, topic + "/", part, part + "/log", os.path.relpath(topic, "/")):
+        assert json.loads(at("/", "describe", "--json", path))["topic"] == "t"
+        assert json.loads(at("/", "config", "--json", path))["topic"] == "t"
+    assert at("/", "config", topic, "linger_ms=7") == "" and settings(m, "t")["linger_ms"] == "7"
+    for cwd in (m.mnt, m.mnt + "/topics", topic, part + "/records"):
+        assert json.loads(at(cwd, "topics", "--json"))["topic"] == "t"
+        assert "t  " in at(cwd, "top", "-n", "1")
+        assert json.loads(at(cwd, "describe", "--json", "t"))["topic"] == "t"
+        assert "there is no topic u at " + m.mnt in at(cwd, "describe", "u", code=1)
+    assert json.loads(at(topic, "describe", "--json", "."))["topic"] == "t"
+    assert json.loads(at(part, "describe", "--json", ".."))["topic"] == "t"
+    assert json.loads(at(m.mnt, "describe", "--json", "topics/t"))["topic"] == "t"
+    assert json.loads(at(m.mnt, "topics", "--json", other.mnt))["topic"] == "u"
+    assert json.loads(at("/", "topics", "--json", other.topic("u")))["topic"] == "u"
+    assert "no naradfs is mounted at /etc" in at("/", "topics", "/etc", code=1)
+    assert "is no name of a topic" in at(m.mnt, "describe", m.base, code=1)
+    assert "is a partition of t" in at("/", "delete", "--yes", part, code=1) and os.path.isdir(topic)
+    assert at("/", "delete", "--yes", topic) == "" and not os.path.exists(topic)
+
+
+def test_ctl_says_why_not(m):
+    """The reasons that a shell's echo does not learn; the topic's status shows the last one."""
+    part = m.make("t")
+    produce(part, *range(3))
+    ctl("ctl", m.mnt, "t/p00000", "roll")
+    ctl("ctl", part, "seek", "2")
+    assert number(part, "segments") == 2 and number(part, "frontier") == 2
+    ctl("ctl", m.topic("t"), "partitions", "2")
+    for arguments, sentence in [
+            ((part, "trim", "99"), "p00000: ctl: \"trim 99\" refused: the offset is above the high watermark"),
+            ((part, "trim", "x"), "trim takes an offset"),
+            ((part, "seek", "nowhere"), "seek takes an offset, start or end"),
+            ((part, "roll", "now"), "no such verb; a partition's ctl knows"),
+            ((m.topic("t"), "partitions", "1"), "the number of partitions only grows"),
+            ((m.topic("t"), "partitions", "2000"), "partitions cannot be"),
+            ((m.topic("t"), "delete", "0" * 16), "that is not this topic's incarnation id"),
+            ((m.topic("t"), "roll"), "roll is a verb of a partition: t/p00000"),
+            ((part, "delete", "0" * 16), "delete is a verb of a topic: t, not its p00000"),
+            ((m.topic("t") + "x", "roll"), "there is no topic tx"),
+    ]:
+        assert sentence in refused("ctl", *arguments), arguments
+    for arguments in [(), ("t",), ("t", "explode"), (m.mnt, "t", "seek", "1", "2")]:
+        refused("ctl", *arguments, code=2)
+    for what, sentence in [(b"linger_ms = 5\n", "without blanks"), (b"linger_ms=5\r\n", "carriage return"),
+                           (b" linger_ms=5\n", "without blanks"), (b"nonsense=5\n", "there is no setting")]:
+        assert fails(write_file, m.topic("t") + "/config", what) == errno.EINVAL
+        line = re.search(r"^refused      \d{4}-\S+Z: (config refused: .*)$", read_file(m.topic("t") + "/status").decode(), re.M)
+        assert sentence in line.group(1) and "nothing was changed" in line.group(1)
+    assert fails(write_file, part + "/ctl", b"roll\r\n") == errno.EINVAL
+    assert "p00000: ctl: \"roll?\" refused: it ends with a carriage return" in read_file(m.topic("t") + "/status").decode()
+    assert fails(os.rmdir, m.topic("t")) == errno.ENOTEMPTY
+    assert "rmdir refused: the topic retains records" in read_file(m.topic("t") + "/status").decode()
+
+
 def test_help_and_usage():
     assert b"usage: naradctl VERB" in ctl("--help")
     assert ctl("--version").startswith(b"naradctl 0.")
