@@ -108,7 +108,8 @@ static void append_row(GString *text, const NrdChildRow *row)
     g_string_append_printf(text, "%-20s  ", due->len > 0 ? due->str : "-");
     g_string_free(due, TRUE);
     if (row->n_failed > 0)
-        g_string_append_printf(text, "failed %u times: %s\n", row->n_failed, g_strerror(-row->error));
+        g_string_append_printf(text, "failed %u time%s: %s\n", row->n_failed, nrd_plural(row->n_failed),
+                               g_strerror(-row->error));
     else
         g_string_append(text, "ok\n");
 }
@@ -117,8 +118,8 @@ static void append_info(GString *text, const NrdChildInfo *info)
 {
     g_string_append_printf(text, "delay        %" G_GINT64_FORMAT " ms\nattached     ", info->delay_ms);
     nrd_append_time(text, info->attached_ms);
-    g_string_append_printf(text, "\nlag          %-14" G_GUINT64_FORMAT " records not copied yet, due or not\n",
-                           info->lag);
+    g_string_append_printf(text, "\nlag          %-14" G_GUINT64_FORMAT " record%s not copied yet, due or not\n",
+                           info->lag, nrd_plural(info->lag));
     g_string_append_printf(text, "copied       %-14" G_GUINT64_FORMAT " since the attach or the daemon's start\n",
                            info->n_copied);
     g_string_append_printf(text, "dropped      %-14" G_GUINT64_FORMAT " never copied: gone or damaged before\n\n",

@@ -224,8 +224,8 @@ static void report_torn(NrdLog *log, NrdSegment *active, const NrdIndexEnd *end,
 {
     nrd_counter_add(NRD_COUNTER_TORN_TAILS, 1);
     nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, (int64_t)end->offset),
-             "torn tail of %" PRIu64 " bytes in segment %020" PRIu64 " %s", size_bytes - end->pos,
-             nrd_segment_base(active), log->home.read_only ? "hidden" : "cut");
+             "torn tail of %" PRIu64 " byte%s in segment %020" PRIu64 " %s", size_bytes - end->pos,
+             nrd_plural(size_bytes - end->pos), nrd_segment_base(active), log->home.read_only ? "hidden" : "cut");
 }
 
 /* Cuts what is behind the last good frame. */

@@ -639,6 +639,27 @@ def test_dump_shows_damage_and_goes_on_behind_it(data, tmp_path):
 # -- topics, describe
 
 
+def test_dump_of_what_is_no_segment(m, tmp_path):
+    """Empty, cut within its first header, a folder, another kind of file: each gets its sentence."""
+    part = m.make("t")
+    produce(part, "x")
+    write_file(part + "/ctl", b"roll\n")
+    m.stop()
+    folder = m.data_part("t")
+    empty = segments(folder)[1]
+    assert b"the file is empty" in ctl("dump", empty) and [row["type"] for row in dump(empty)] == ["end"]
+    assert b", 1 record, codec none" in ctl("dump", segments(folder)[0])
+    assert "is a folder; name a file in it: <20 digits>.log" in refused("dump", folder)
+    assert "No such file" in refused("dump", folder + "/nothing")
+    assert "is no segment but the side index of a segment" in refused("dump", f"{folder}/{0:020d}.index")
+    assert "not a regular file" in refused("dump", "/dev/null")
+    for n in (1, 26, 30):
+        cut = tmp_path / f"{0:020d}.log"
+        cut.write_bytes(read_file(segments(folder)[0])[:n])
+        assert b"no whole frame is in it" in ctl("dump", cut, code=1), n
+    assert b"no whole frame is in it" in ctl("dump", m.data + "/format", code=1)
+
+
 def rows(*arguments):
     return [json.loads(line) for line in ctl(*arguments).splitlines()]
 

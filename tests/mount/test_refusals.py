@@ -2,10 +2,11 @@
 
 import errno
 import os
+import re
 import subprocess
 
 import pytest
-from support import NARADFS, configure, fails, open_fails, produce, read_file, wait_for, write_file, xattr
+from support import NARADFS, ROOT, configure, fails, open_fails, produce, read_file, wait_for, write_file, xattr
 
 QUOTE_MAX = 80
 
@@ -257,3 +258,20 @@ def test_a_setting_that_was_refused_can_be_set_right(m):
     m.make("t")
     told(m, errno.EINVAL, write_file, m.topic("t") + "/config", b"linger_ms=60001\n", words=["60000"])
     configure(m.topic("t"), linger_ms=60000)
+
+
+# -- words
+
+
+def test_no_message_says_1_records():
+    """A count in a message is followed by a word that goes with every number (nrd_plural)."""
+    nouns = "record|byte|segment|frame|partition|topic|file|place|slot|part|time|offset"
+    count = rf'(?:%u|%zu|%d|%" (?:PRI[ud](?:32|64)|G_GU?INT64_FORMAT|G_GSIZE_FORMAT|N) ") (?:{nouns})s\b'
+    found = []
+    for folder in ("engine", "fs", "ctl", "mount"):
+        for where, _, names in os.walk(os.path.join(ROOT, folder)):
+            for name in (name for name in names if name.endswith(".c")):
+                with open(os.path.join(where, name), encoding="utf-8") as file:
+                    found += [f"{name}: {line.strip()}" for line in file if re.search(count, line)]
+    always_many = ("are missing", "bytes stored as", "are there and not served")
+    assert [line for line in found if not any(words in line for words in always_many)] == []
