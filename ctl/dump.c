@@ -280,7 +280,7 @@ static const char *why_not(int error)
 {
     switch (-error) {
     case EISDIR:
-        return "it is a folder; name a file in it: <20 digits>.log";
+        return "Is a directory; name a file in it: <20 digits>.log";
     case EINVAL:
         return "it is not a regular file";
     default:

@@ -649,7 +649,7 @@ def test_dump_of_what_is_no_segment(m, tmp_path):
     empty = segments(folder)[1]
     assert b"the file is empty" in ctl("dump", empty) and [row["type"] for row in dump(empty)] == ["end"]
     assert b", 1 record, codec none" in ctl("dump", segments(folder)[0])
-    assert "is a folder; name a file in it: <20 digits>.log" in refused("dump", folder)
+    assert "Is a directory; name a file in it: <20 digits>.log" in refused("dump", folder)
     assert "No such file" in refused("dump", folder + "/nothing")
     assert "is no segment but the side index of a segment" in refused("dump", f"{folder}/{0:020d}.index")
     assert "not a regular file" in refused("dump", "/dev/null")
