@@ -262,6 +262,23 @@ def test_a_segment_that_is_gone(m, names, said, n_left):
     assert root(m)[1]["state"] == "ok"
 
 
+@pytest.mark.parametrize("base", [0, 10, 30])
+def test_a_segment_that_is_put_back(m, base):
+    """Taken away, missed by a start, and restored: nothing is missing any more."""
+    part, folder = segments_of(m)
+    os.rename(f"{folder}/{segment(base)}", m.base + "/away")
+    m.start()
+    wait_for(lambda: root(m)[1]["state"] != "ok", "the loss to be told")
+    produce(part, 31)
+    m.stop()
+    os.rename(m.base + "/away", f"{folder}/{segment(base)}")
+    m.start()
+    assert log(part) == b"".join(b"%d\n" % n for n in range(32))
+    assert root(m)[1]["state"] == "ok"
+    m.restart()
+    assert len(log(part).splitlines()) == 32 and root(m)[1]["state"] == "ok"
+
+
 def test_a_segment_that_is_empty(m):
     part, folder = segments_of(m)
     for base in (0, 20):
