@@ -115,7 +115,8 @@ static int check_mountpoint(const char *given, bool nonempty, char **ret_path, c
                     g_strdup_printf("the mount point %s is not a folder; name one that is empty", given));
     else if (mounted_by_naradfs(path))
         rc = refuse(ret_why, -EBUSY,
-                    g_strdup_printf("naradfs is mounted at %s already; unmount it first: umount %s", path, path));
+                    g_strdup_printf("naradfs is mounted at %s already; unmount it first: %s %s", path,
+                                    geteuid() == 0 ? "umount" : "fusermount3 -u", path));
     else if (!nonempty)
         rc = check_empty(path, ret_why);
     if (rc < 0) {

@@ -950,6 +950,16 @@ def test_export_and_import_carry_a_partition(data, target, tmp_path):
     assert number(target.part("t", 0), "hwm") == 0
 
 
+def test_export_and_import_say_which_records(m, target, tmp_path):
+    """Offsets are inclusive in words, as everywhere; a partition without a record has none."""
+    m.make("t", partitions=2)
+    produce(m.part("t"), *range(3))
+    m.stop()
+    assert b"t/p00000: 3 records, offsets 0 to 2, written to" in ctl("export", m.data, "t/p00000", tmp_path / "a.tar")
+    assert b"t/p00001: no record, the next offset is 0, " in ctl("export", m.data, "t/p00001", tmp_path / "b.tar")
+    assert b"t/p00000: 3 records, offsets 0 to 2, imported" in ctl("import", target.data, "t/p00000", tmp_path / "a.tar")
+
+
 def test_export_keeps_keys_binary_and_what_retention_left(m, target, tmp_path):
     """Offsets that do not begin at 0, keys, payloads of any bytes, and a log that was not closed."""
     part = m.make("t", segment_bytes=65536)
