@@ -80,9 +80,9 @@ static int open_root(const char *path, bool read_only, int *ret_fd, char **ret_w
         return refuse(ret_why, rc,
                       g_strdup_printf("the data directory %s is a symbolic link; name the folder itself", path));
     if (rc < 0)
-        return refuse(
-            ret_why, rc,
-            g_strdup_printf("the data directory %s cannot be opened: %s%s", path, g_strerror(-rc), remedy(rc)));
+        return refuse(ret_why, rc,
+                      g_strdup_printf("the data directory %s cannot be opened: %s%s", path, g_strerror(-rc),
+                                      rc == -ENOENT && read_only ? "" : remedy(rc)));
     return 0;
 }
 
