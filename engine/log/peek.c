@@ -114,6 +114,7 @@ static int look_at_active(Peek *peek, guint i)
         if (!peek->hwm.clean || peek->hwm.value < file->base)
             return -ENOENT;
         int r = read_end(peek, i, NRD_INDEX_AT_CLOSE, peek->hwm.value, &end);
+        peek->trouble |= r == -ENOENT; /* a clean close leaves none where there is damage, or hidden records */
         if (r < 0)
             return r;
     }

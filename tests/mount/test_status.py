@@ -316,6 +316,8 @@ def test_records_that_hwm_hides(m):
     assert (line["state"], line["hidden"]) == ("hiding", said)
     assert page(m.topic("t") + "/status")[1]["state"] == "not all is well, see below"
     assert metric(m, "narad_partitions_hiding_records") == 1
+    m.restart()
+    wait_for(lambda: root(m)[1]["state"] == "1 partition with records that are not served", "the same after a stop")
     produce(part, 31)
     assert log(part).splitlines()[-2:] == [b"30", b"31"]
     assert root(m)[1]["state"] == "ok" and page(part + "/status")[1]["state"] == "ok"

@@ -266,6 +266,46 @@ static void test_known_damage(void)
     }
 }
 
+static bool trouble(Fixture *f)
+{
+    bool found = true;
+    g_assert_cmpint(nrd_log_peek_trouble(f->root_fd, "p", &found), ==, 0);
+    return found;
+}
+
+/* What names and headers tell of a log that is closed: nothing of one that is well, was killed, or lost side files; something
+ * of each that has lost a segment or has an hwm that is not its own. */
+static void test_trouble(void)
+{
+    static const char *const lost[] = { "00000000000000000000.log", "00000000000000000010.log",
+                                        "00000000000000000020.log" };
+    Fixture f;
+    fill(&f);
+    g_assert_false(trouble(&f));
+    for (size_t i = 0; i < G_N_ELEMENTS(lost); i++) {
+        GByteArray *bytes = fixture_get(&f, lost[i]);
+        fixture_remove(&f, lost[i]);
+        g_assert_true(trouble(&f));
+        fixture_put(&f, lost[i], "", 0);
+        g_assert_true(trouble(&f));
+        fixture_put(&f, lost[i], bytes->data, bytes->len);
+        g_assert_false(trouble(&f));
+        g_byte_array_unref(bytes);
+    }
+    fixture_put(&f, "hwm", "\0\0\0\0\0\0\0\031", 8); /* 25 */
+    g_assert_true(trouble(&f));
+    fixture_open(&f);
+    fixture_close(&f); /* still hidden */
+    g_assert_true(trouble(&f));
+    fixture_put(&f, "hwm", "\0\0\0\0\0\0\0\005", 8);
+    g_assert_true(trouble(&f));
+    fixture_put(&f, "hwm", "", 0);
+    g_assert_false(trouble(&f));
+    fixture_remove(&f, "00000000000000000010.index");
+    g_assert_false(trouble(&f));
+    fixture_tear_down(&f);
+}
+
 static void test_fails(void)
 {
     Fixture f;
@@ -314,6 +354,7 @@ int main(int argc, char **argv)
     g_test_add_func("/log/peek/kind", test_kind_at_open);
     g_test_add_func("/log/peek/lost-oldest", test_lost_oldest);
     g_test_add_func("/log/peek/known-damage", test_known_damage);
+    g_test_add_func("/log/peek/trouble", test_trouble);
     g_test_add_func("/log/peek/fails", test_fails);
     g_test_add_func("/log/peek/poisoned", test_poisoned);
     return g_test_run();
