@@ -44,14 +44,26 @@ static void keep_before(NrdLog *log, uint64_t oldest, uint64_t tail)
     g_array_set_size(log->missing, n);
 }
 
-void nrd_log_judge_missing(NrdLog *log, bool has_segments, uint64_t *ret_first, uint64_t *ret_end)
+/* A side file of another partition, say, must not move the offsets to where nothing leads. */
+static bool is_believed(const NrdLog *log, const NrdGap *gap, uint64_t reach, uint64_t committed)
+{
+    if (gap->end_offset <= MAX(reach, committed) || nrd_log_can_be_lost(log, gap->end_offset - reach))
+        return true;
+    nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, (int64_t)reach),
+             "%s/%020" PRIu64 ".index has no segment, and so many records cannot have been lost: it does not count",
+             log->home.dir, gap->pos);
+    return false;
+}
+
+void nrd_log_judge_missing(NrdLog *log, bool has_segments, uint64_t committed, uint64_t *ret_first, uint64_t *ret_end)
 {
     uint64_t tail = nrd_load(&log->next_offset);
     uint64_t first = UINT64_MAX, end = 0;
 
     for (guint i = 0; i < log->missing->len; i++) {
         const NrdGap *gap = &g_array_index(log->missing, NrdGap, i);
-        if (has_segments && gap->offset < tail)
+        uint64_t reach = MAX(has_segments ? tail : g_array_index(log->missing, NrdGap, 0).offset, end);
+        if ((has_segments && gap->offset < tail) || !is_believed(log, gap, reach, committed))
             continue;
         first = MIN(first, gap->offset);
         end = MAX(end, gap->end_offset);

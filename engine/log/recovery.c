@@ -152,7 +152,7 @@ int nrd_log_adopt_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
 }
 
 /* As many as fit into a segment, in the smallest records. */
-static bool can_be_lost(const NrdLog *log, uint64_t n_records)
+bool nrd_log_can_be_lost(const NrdLog *log, uint64_t n_records)
 {
     return n_records <= MAX(log->settings.segment_bytes, (uint64_t)64 * NRD_MIB) / NRD_RECORD_MIN_BYTES;
 }
@@ -162,7 +162,7 @@ static bool can_be_lost(const NrdLog *log, uint64_t n_records)
  * out again: somebody may remember what they stood for. */
 static void note_lost(NrdLog *log, uint64_t tail, uint64_t committed)
 {
-    if (can_be_lost(log, committed - tail))
+    if (nrd_log_can_be_lost(log, committed - tail))
         log->skip_to = committed;
     nrd_counter_add(NRD_COUNTER_CORRUPT_FRAMES, 1);
     nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, (int64_t)tail),
@@ -199,7 +199,7 @@ static void judge_ends(NrdLog *log, bool has_segments, const NrdHwm *file)
 {
     uint64_t first, end;
 
-    nrd_log_judge_missing(log, has_segments, &first, &end);
+    nrd_log_judge_missing(log, has_segments, file->clean ? file->value : 0, &first, &end);
     if (!has_segments && end > 0)
         begin_at(log, file->clean ? MIN(first, file->value) : first);
     uint64_t tail = nrd_load(&log->next_offset);
