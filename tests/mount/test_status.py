@@ -4,6 +4,7 @@ import errno
 import glob
 import os
 import re
+import shutil
 import subprocess
 import time
 
@@ -288,6 +289,18 @@ def test_a_segment_that_is_empty(m):
     wait_for(lambda: said in root(m)[0], "the loss to be told")
     assert log(part) == b"".join(b"%d\n" % n for n in (*range(10, 20), 30))
     assert sorted(os.listdir(part + "/records"), key=int) == [str(n) for n in (*range(10, 20), 30)]
+
+
+def test_a_partition_whose_folder_is_gone(m):
+    m.make("t", partitions=3)
+    produce(m.part("t", 1), "x")
+    m.stop()
+    shutil.rmtree(m.data_part("t", 1))
+    said = len(m.stderr())
+    m.start()
+    line = wait_for(lambda: re.search(r"topics/t/p00001 is missing .*they are lost.*", m.stderr()[said:]), "the line").group(0)
+    assert "partition=00001" in line and m.stderr()[said:].count("is missing and is made anew") == 1
+    assert log(m.part("t", 1)) == b""
 
 
 def test_what_retention_deletes_is_not_missing(m):
