@@ -954,6 +954,8 @@ def test_export_and_import_say_which_records(m, target, tmp_path):
     """Offsets are inclusive in words, as everywhere; a partition without a record has none."""
     m.make("t", partitions=2)
     produce(m.part("t"), *range(3))
+    for verb in ("export", "import"):
+        assert "unmount it first" in refused(verb, m.data, "t/p00000", tmp_path / "a.tar")
     m.stop()
     assert b"t/p00000: 3 records, offsets 0 to 2, written to" in ctl("export", m.data, "t/p00000", tmp_path / "a.tar")
     assert b"t/p00001: no record, the next offset is 0, " in ctl("export", m.data, "t/p00001", tmp_path / "b.tar")
