@@ -1,5 +1,6 @@
 /* What consumers have settled: consumer.offset and both slots of consumer.ahead. */
 #include "ctl/check.h"
+#include "engine/base/diag.h"
 #include "engine/base/endian.h"
 #include "engine/io/io.h"
 #include "engine/queue/ahead.h"
@@ -31,8 +32,8 @@ static void check_offset(NrdCheck *check, const char *path, uint64_t end_offset)
         return;
     const uint8_t *data = g_bytes_get_data(bytes, &size);
     if (size != 8)
-        nrd_check_error(check, path, "frontier", "%zu bytes instead of 8; what is settled may be delivered again",
-                        size);
+        nrd_check_error(check, path, "frontier", "%zu byte%s instead of 8; what is settled may be delivered again",
+                        size, nrd_plural(size));
     else if (nrd_get_be64(data) >= end_offset)
         nrd_check_error(check, path, "frontier",
                         "it says that offset %" G_GUINT64_FORMAT
@@ -67,7 +68,8 @@ static void check_ahead(NrdCheck *check, const char *path, uint64_t end_offset)
         return;
     const uint8_t *data = g_bytes_get_data(bytes, &size);
     if (size != (gsize)N_SLOTS * NRD_AHEAD_SLOT_SIZE)
-        nrd_check_error(check, path, "frontier", "%zu bytes instead of %d", size, N_SLOTS * NRD_AHEAD_SLOT_SIZE);
+        nrd_check_error(check, path, "frontier", "%zu byte%s instead of %d", size, nrd_plural(size),
+                        N_SLOTS * NRD_AHEAD_SLOT_SIZE);
     for (int i = 0; i < N_SLOTS && (gsize)(i + 1) * NRD_AHEAD_SLOT_SIZE <= size; i++) {
         const uint8_t *slot = data + (size_t)i * NRD_AHEAD_SLOT_SIZE;
         if (check_slot(check, path, slot, i, end_offset))

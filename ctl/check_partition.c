@@ -1,5 +1,6 @@
 /* A partition's folder: which files there are, its segments one after the other, its high watermark, its frontier. */
 #include "ctl/check_segment.h"
+#include "engine/base/diag.h"
 #include "engine/io/io.h"
 
 #include <errno.h>
@@ -28,9 +29,26 @@ static bool has_segment(const GArray *files, const char *name)
     return false;
 }
 
-static void tell_lone(NrdCheck *check, const char *dir, const char *name)
+/* A side index is written beside its segment and removed before it, so it tells that somebody else removed that. One that
+ * lies within the others' offsets adds nothing to the gap that is told there. */
+static void tell_lone(NrdCheck *check, const char *dir, const char *name, const GArray *missing, const GArray *files)
 {
     g_autofree char *path = g_strconcat(dir, "/", name, NULL);
+    uint64_t base = g_ascii_strtoull(name, NULL, 10);
+    uint64_t oldest = files->len > 0 ? g_array_index(files, NrdSegmentFile, 0).base : UINT64_MAX;
+    uint64_t newest = files->len > 0 ? g_array_index(files, NrdSegmentFile, files->len - 1).base : 0;
+    bool told = base > oldest && base < newest;
+    for (guint i = 0; !told && g_str_has_suffix(name, ".index") && i < missing->len; i++) {
+        const NrdGap *gap = &g_array_index(missing, NrdGap, i);
+        uint64_t end = base < oldest ? MIN(gap->end_offset, oldest) : gap->end_offset;
+        NrdSpot spot = { path, "missing", false, 0, 0, true, gap->offset, end };
+        if (gap->pos != base)
+            continue;
+        nrd_check_tell(check, NRD_ERROR, &spot,
+                       "its segment is gone, and was not deleted by the daemon: %" PRIu64 " record%s lost",
+                       end - gap->offset, nrd_plural(end - gap->offset));
+        return;
+    }
     nrd_check_note(check, path, "stray", "a side file without its segment; nothing reads it");
 }
 
@@ -39,13 +57,16 @@ static void check_names(NrdCheck *check, const char *dir, const GArray *files)
 {
     static const char *const known[] = { "hwm", "consumer.offset", "consumer.ahead", NULL };
     g_autoptr(GPtrArray) names = NULL;
+    g_autoptr(GArray) missing = g_array_new(FALSE, FALSE, sizeof(NrdGap));
     int rc = nrd_io_list_dir(check->root_fd, dir, &names);
+    if (rc == 0)
+        rc = nrd_segment_files_missing(check->root_fd, dir, files, missing);
     if (rc < 0)
         nrd_check_unreadable(check, dir, rc);
     for (guint i = 0; rc == 0 && i < names->len; i++) {
         const char *name = names->pdata[i];
         if (is_side_file(name) && !has_segment(files, name))
-            tell_lone(check, dir, name);
+            tell_lone(check, dir, name, missing, files);
         else if (!is_side_file(name) && !is_numbered(name, ".log") && !g_strv_contains(known, name) &&
                  !nrd_check_is_cursor(name))
             nrd_check_stray(check, dir, name);

@@ -80,6 +80,17 @@ static const char *fault_text(NrdFrameFault fault)
     return "damaged";
 }
 
+/* The next segment begins at a later offset than this one ends: nothing but a loss leaves that. */
+static void tell_missing(Walk *walk, const NrdGap *gap)
+{
+    NrdSpot spot = { walk->path, "missing", false, 0, 0, true, gap->offset, gap->end_offset };
+    uint64_t n = gap->end_offset - gap->offset;
+    nrd_check_tell(walk->check, NRD_ERROR, &spot,
+                   "%" PRIu64 " record%s missing between what it holds and the next segment: a file is gone, or was "
+                   "emptied or cut",
+                   n, nrd_plural(n));
+}
+
 static void on_lost(void *data, const NrdGap *gap, NrdFrameFault fault)
 {
     Walk *walk = data;
@@ -90,6 +101,8 @@ static void on_lost(void *data, const NrdGap *gap, NrdFrameFault fault)
     if (hidden)
         nrd_check_tell(walk->check, NRD_NOTE, &spot, "above the high watermark: %s; nobody was promised it",
                        fault_text(fault));
+    else if (gap->pos == gap->end_pos) /* no bytes stand there */
+        tell_missing(walk, gap);
     else
         nrd_check_tell(walk->check, NRD_ERROR, &spot, "%s; records are lost", fault_text(fault));
 }

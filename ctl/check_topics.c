@@ -91,6 +91,19 @@ static void check_emptied(NrdCheck *check, const char *path, const NrdTopicRecor
                        "whose files somebody removed");
 }
 
+/* A crash while the topic was being made leaves folders out; whoever removes one later changes the topic's folder. */
+static void tell_missing_folders(NrdCheck *check, const char *dir, const NrdTopicRecord *record, uint64_t n)
+{
+    struct stat st;
+    bool late = record->created_ms > 0 && nrd_io_stat(check->root_fd, dir, &st) == 0 &&
+                (int64_t)st.st_mtime - record->created_ms / 1000 > MADE_WITHIN_S;
+    nrd_check_tell(check, late ? NRD_ERROR : NRD_NOTE, &(NrdSpot){ .path = dir, .kind = "folder" },
+                   "%" G_GUINT64_FORMAT " of %" G_GINT64_FORMAT " partition folders %s missing; a start makes %s anew, "
+                   "empty%s",
+                   n, record->config.partitions, n == 1 ? "is" : "are", n == 1 ? "it" : "them",
+                   late ? ": if records were in there they are lost" : "");
+}
+
 /* record may be NULL: it is damaged, and how many partitions there should be is not known. */
 static void check_folder(NrdCheck *check, const char *dir, const NrdTopicRecord *record)
 {
@@ -124,10 +137,20 @@ static void check_folder(NrdCheck *check, const char *dir, const NrdTopicRecord 
         }
     }
     if (record && n_found < n_expected && nrd_check_going(check))
+        tell_missing_folders(check, dir, record, n_expected - n_found);
+}
+
+/* As a deletion leaves it that a crash cut short, which is no damage; or somebody has removed the record. */
+static void tell_without_record(NrdCheck *check, const char *dir, const char *meta, uint64_t n_records)
+{
+    if (n_records == 0)
         nrd_check_note(check, dir, "folder",
-                       "%" G_GUINT64_FORMAT " of %" G_GUINT64_FORMAT
-                       " partition folders are missing; a start makes them, empty",
-                       n_expected - n_found, n_expected);
+                       "no topic record, as a deletion leaves it, and no record in it: the next start removes it");
+    else
+        nrd_check_note(check, dir, "folder",
+                       "no topic record, as a deletion leaves it: WARNING: the next start DELETES it with its "
+                       "%" G_GUINT64_FORMAT " record%s; to keep them put %s back from a backup first",
+                       n_records, nrd_plural(n_records), meta);
 }
 
 static void check_entry(NrdCheck *check, const char *name, GHashTable *seen)
@@ -153,12 +176,10 @@ static void check_entry(NrdCheck *check, const char *name, GHashTable *seen)
     g_hash_table_add(seen, g_strdup(name));
     if (record)
         check_marker(check, dir, record);
-    else if (nrd_io_stat(check->root_fd, meta, &st) == -ENOENT)
-        nrd_check_note(
-            check, dir, "folder",
-            "no topic record, as a deletion leaves it: the next start removes it with its records, if its marker "
-            "is whole; to keep them put the record back into meta/ first");
+    uint64_t n_before = check->n_records;
     check_folder(check, dir, record);
+    if (!record && nrd_io_stat(check->root_fd, meta, &st) == -ENOENT && nrd_check_going(check))
+        tell_without_record(check, dir, meta, check->n_records - n_before);
 }
 
 static void check_missing(NrdCheck *check, GHashTable *seen)

@@ -81,9 +81,10 @@ static int show(const char *topic, const char *dir, bool as_json, char **ret_why
 
 /* ---- changing ---- */
 
-/* Why the daemon may have refused lines, as far as settings and their values tell (g_free); else what errno says. */
-static char *explain(const char *path, const char *lines, int error)
+/* Why the daemon may have refused lines, as far as settings and their values tell (g_free); else what it says itself. */
+static char *explain(const char *dir, const char *lines, int error)
 {
+    g_autofree char *path = g_strconcat(dir, "/config", NULL);
     g_autofree char *text = NULL;
     char *why = NULL;
     NrdTopicConfig config, before;
@@ -100,8 +101,9 @@ static char *explain(const char *path, const char *lines, int error)
         return g_strdup_printf("partitions can only grow, from %" G_GINT64_FORMAT " up", before.partitions);
     if (config.retention_ms != before.retention_ms)
         return g_strdup(
-            "retention_ms has to be an hour more than the delay of each child; the daemon's log names the child");
-    return g_strdup("the daemon's log says why");
+            "retention_ms has to be an hour more than the delay of each child; the topic's status names the "
+            "child");
+    return g_strdup("the topic's status says why");
 }
 
 static int change(const char *dir, char **settings, char **ret_why)
@@ -111,7 +113,7 @@ static int change(const char *dir, char **settings, char **ret_why)
     g_autofree char *lines = g_strconcat(joined, "\n", NULL);
     int rc = nrd_tree_write(path, lines);
     if (rc < 0) {
-        g_autofree char *why = explain(path, lines, rc);
+        g_autofree char *why = explain(dir, lines, rc);
         *ret_why = g_strdup_printf("%s; nothing was changed", why);
     }
     return rc;
@@ -119,15 +121,16 @@ static int change(const char *dir, char **settings, char **ret_why)
 
 static int run(const char *given, const char *topic, char **settings, bool json)
 {
-    g_autofree char *dir = NULL;
+    NrdTreePlace place = { .mnt = NULL };
     g_autofree char *why = NULL;
-    int rc = nrd_tree_find_topic(given, topic, NULL, &dir, &why);
+    int rc = nrd_tree_find_topic(given, topic, &place, &why);
     if (rc == 0 && settings[0])
-        rc = change(dir, settings, &why);
+        rc = change(place.dir, settings, &why);
     if (rc == 0 && (json || !settings[0]))
-        rc = show(topic, dir, json, &why);
+        rc = show(place.topic, place.dir, json, &why);
     if (rc < 0)
         nrd_cli_say("%s", why);
+    nrd_tree_place_clear(&place);
     return rc;
 }
 

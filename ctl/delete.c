@@ -43,36 +43,48 @@ static int delete_topic(const char *dir, const char *id, char **ret_why)
     g_autofree char *path = g_strconcat(dir, "/ctl", NULL);
     g_autofree char *line = g_strconcat("delete ", id, "\n", NULL);
     int rc = nrd_tree_write(path, line);
-    if (rc < 0)
-        *ret_why =
-            g_strdup_printf("%s: \"delete %s\" failed: %s; the daemon's log says why", path, id, g_strerror(-rc));
+    if (rc < 0) {
+        g_autofree char *refusal = nrd_tree_refusal(dir);
+        *ret_why = g_strdup_printf("%s: \"delete %s\" failed: %s", path, id, refusal ? refusal : g_strerror(-rc));
+    }
     return rc;
+}
+
+static int delete_it(const NrdTreePlace *place, bool yes, char **ret_why)
+{
+    g_autofree char *id = NULL;
+    int rc = nrd_tree_xattr(place->dir, "incarnation", &id);
+    if (rc < 0) {
+        *ret_why = g_strdup_printf("the incarnation of %s cannot be read: %s", place->topic, g_strerror(-rc));
+        return rc;
+    }
+    if (place->partition) {
+        *ret_why = g_strdup_printf("%s is a partition of %s, which is deleted as a whole or not at all",
+                                   place->partition, place->topic);
+        return -EINVAL;
+    }
+    if (!yes && !isatty(STDIN_FILENO)) {
+        *ret_why = g_strdup_printf("%s was not deleted: there is no terminal to ask on; --yes deletes without asking",
+                                   place->topic);
+        return -ENOTTY;
+    }
+    if (!yes && !confirm(place->topic, place->dir)) {
+        *ret_why = g_strdup_printf("%s was not deleted", place->topic);
+        return -ECANCELED;
+    }
+    return delete_topic(place->dir, id, ret_why);
 }
 
 static int run(const char *given, const char *topic, bool yes)
 {
-    g_autofree char *dir = NULL;
+    NrdTreePlace place = { .mnt = NULL };
     g_autofree char *why = NULL;
-    g_autofree char *id = NULL;
-    int rc = nrd_tree_find_topic(given, topic, NULL, &dir, &why);
-    if (rc == 0) {
-        rc = nrd_tree_xattr(dir, "incarnation", &id);
-        if (rc < 0)
-            why = g_strdup_printf("the incarnation of %s cannot be read: %s", topic, g_strerror(-rc));
-    }
-    if (rc == 0 && !yes && !isatty(STDIN_FILENO)) {
-        why =
-            g_strdup_printf("%s was not deleted: there is no terminal to ask on; --yes deletes without asking", topic);
-        rc = -ENOTTY;
-    }
-    if (rc == 0 && !yes && !confirm(topic, dir)) {
-        why = g_strdup_printf("%s was not deleted", topic);
-        rc = -ECANCELED;
-    }
+    int rc = nrd_tree_find_topic(given, topic, &place, &why);
     if (rc == 0)
-        rc = delete_topic(dir, id, &why);
+        rc = delete_it(&place, yes, &why);
     if (rc < 0)
         nrd_cli_say("%s", why);
+    nrd_tree_place_clear(&place);
     return rc;
 }
 

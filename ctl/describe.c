@@ -23,7 +23,7 @@ static const char *const attributes[] = { "oldest_offset", "hwm",         "next_
 typedef struct Describe {
     const char *mnt;
     const char *topic;
-    char *dir;
+    const char *dir;
     NrdJson *json; /* NULL: text */
 } Describe;
 
@@ -59,6 +59,17 @@ static void put_settings(const Describe *d)
         nrd_json_object_end(d->json);
 }
 
+/* When the topic was made, as its status says (g_free); NULL: that is not known. */
+static char *created(const Describe *d)
+{
+    g_autofree char *path = g_strconcat(d->dir, "/status", NULL);
+    g_autofree char *text = NULL;
+    char *line = nrd_tree_read(path, &text) < 0 ? NULL : nrd_tree_line(text, "created");
+    if (line && !g_ascii_isdigit(*line))
+        g_clear_pointer(&line, g_free);
+    return line;
+}
+
 /* The state in words (g_free). */
 static char *partition_state(const char *dir)
 {
@@ -77,7 +88,7 @@ static void put_partition(const Describe *d, unsigned number)
         nrd_json_object(d->json, NULL);
         nrd_json_number(d->json, "partition", number);
     } else {
-        printf("p%05u", number);
+        printf("p%05u   ", number);
     }
     for (size_t i = 0; attributes[i]; i++) {
         g_autofree char *value = NULL;
@@ -107,7 +118,7 @@ static void put_partitions(const Describe *d)
     if (d->json) {
         nrd_json_array(d->json, "partitions");
     } else {
-        fputs("\nparti.", stdout);
+        fputs("\npartition", stdout);
         for (size_t i = 0; attributes[i]; i++)
             printf(" %13s", attributes[i]);
         puts("  state");
@@ -165,6 +176,7 @@ static void put_family(const Describe *d)
 static void describe(const Describe *d)
 {
     g_autofree char *id = NULL;
+    g_autofree char *when = created(d);
     NrdTopicSums sums;
     nrd_tree_sums(d->dir, &sums);
     if (nrd_tree_xattr(d->dir, "incarnation", &id) < 0)
@@ -174,10 +186,15 @@ static void describe(const Describe *d)
         nrd_json_string(d->json, "topic", d->topic);
         nrd_json_string(d->json, "state", sums.state);
         nrd_json_string(d->json, "incarnation", id);
+        if (when)
+            nrd_json_string(d->json, "created", when);
+        else
+            nrd_json_null(d->json, "created");
     } else {
         put(d, "topic", d->topic);
         put(d, "state", sums.state);
         put(d, "incarnation", id);
+        put(d, "created", when ? when : "not known");
     }
     put_family(d);
     if (!d->json)
@@ -192,20 +209,17 @@ static void describe(const Describe *d)
 int nrd_verb_describe(int argc, char **argv)
 {
     bool json = false;
-    g_autofree char *mnt = NULL;
     g_autofree char *why = NULL;
-    Describe d = { .dir = NULL };
+    NrdTreePlace place = { .mnt = NULL };
     if (!nrd_cli_parse_json(&verb, "One JSON object", &argc, &argv, &json))
         return NRD_EXIT_USAGE;
-    d.topic = argv[argc - 1];
-    if (nrd_tree_find_topic(argc > 2 ? argv[1] : NULL, d.topic, &mnt, &d.dir, &why) < 0) {
+    if (nrd_tree_find_topic(argc > 2 ? argv[1] : NULL, argv[argc - 1], &place, &why) < 0) {
         nrd_cli_say("%s", why);
         return NRD_EXIT_FAILED;
     }
-    d.mnt = mnt;
-    d.json = json ? nrd_json_new() : NULL;
+    Describe d = { place.mnt, place.topic, place.dir, json ? nrd_json_new() : NULL };
     describe(&d);
     nrd_json_free(d.json);
-    g_free(d.dir);
+    nrd_tree_place_clear(&place);
     return nrd_cli_flush() ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
 }

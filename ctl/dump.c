@@ -59,9 +59,10 @@ static void put_frame(Dump *dump, const NrdFrameReader *frame)
 {
     const NrdFrameHeader *h = &frame->header;
     if (!dump->json) {
-        printf("frame at %" PRIu64 ": offset %" PRIu64 ", %" PRIu32 " records, codec %s, %" PRIu32
+        printf("frame at %" PRIu64 ": offset %" PRIu64 ", %" PRIu32 " record%s, codec %s, %" PRIu32
                " bytes stored as %" PRIu32 ", crc %08x good\n",
-               frame->pos, h->offset, h->n_records, codec_name(h), h->raw_bytes, h->stored_bytes, h->crc);
+               frame->pos, h->offset, h->n_records, nrd_plural(h->n_records), codec_name(h), h->raw_bytes,
+               h->stored_bytes, h->crc);
         return;
     }
     nrd_json_object(dump->json, NULL);
@@ -159,10 +160,10 @@ static void put_damage_text(const NrdGap *gap, const char *reason, const NrdFram
     if (gap->end_offset > gap->offset)
         printf("; offsets %" PRIu64 " to %" PRIu64 " are lost", gap->offset, gap->end_offset - 1);
     if (header)
-        printf("; its header says offset %" PRIu64 ", %" PRIu32 " records, codec %s, %" PRIu32
+        printf("; its header says offset %" PRIu64 ", %" PRIu32 " record%s, codec %s, %" PRIu32
                " bytes stored as %" PRIu32 ", crc %08x",
-               header->offset, header->n_records, codec_name(header), header->raw_bytes, header->stored_bytes,
-               header->crc);
+               header->offset, header->n_records, nrd_plural(header->n_records), codec_name(header), header->raw_bytes,
+               header->stored_bytes, header->crc);
     putchar('\n');
 }
 
@@ -216,6 +217,8 @@ static void put_end(Dump *dump, const NrdIndexEnd *end, const NrdScanTail *tail)
     else if (tail->torn)
         put_damage(dump, &rest, tail->misnamed ? "frames of other offsets than the file's name says" : "tail");
     if (!dump->json) {
+        if (dump->size_bytes == 0)
+            puts("the file is empty: a segment that nothing was written to yet, or that somebody has emptied");
         printf("%" PRIu64 " frame%s, %" PRIu64 " record%s, %" PRIu64 " damaged place%s; the next offset is %" PRIu64
                "\n",
                dump->n_frames, nrd_plural(dump->n_frames), dump->n_records, nrd_plural(dump->n_records),
@@ -251,6 +254,40 @@ static int open_segment(const char *path, Dump *dump)
     return 0;
 }
 
+/* What begins with these bytes is another file of the layout. NULL: who knows. */
+static const char *other_kind(const Dump *dump)
+{
+    static const struct {
+        const char *magic;
+        const char *what;
+    } kinds[] = {
+        { "NRDX", "the side index of a segment" },           { "NRDR", "what log.jsonl knows of a segment" },
+        { "NRDE", "a segment of the ingress WAL" },          { "NRDAHEAD", "a consumer.ahead" },
+        { "NRDCHKPT", "the checkpoint of the ingress WAL" }, { "NRDFANCU", "the cursor of a fan-out child" },
+    };
+    char bytes[16] = { 0 };
+    if (pread(dump->fd, bytes, sizeof bytes, 0) < 4)
+        return NULL;
+    for (size_t i = 0; i < G_N_ELEMENTS(kinds); i++) {
+        if (strncmp(bytes, kinds[i].magic, strlen(kinds[i].magic)) == 0)
+            return kinds[i].what;
+    }
+    return NULL;
+}
+
+/* In words why the file cannot be dumped. */
+static const char *why_not(int error)
+{
+    switch (-error) {
+    case EISDIR:
+        return "Is a directory; name a file in it: <20 digits>.log";
+    case EINVAL:
+        return "it is not a regular file";
+    default:
+        return g_strerror(-error);
+    }
+}
+
 /* The first offset: as the option says, as the name says, or as the first frame does. */
 static bool find_base(const Dump *dump, const char *path, const char *option, uint64_t *ret_base)
 {
@@ -276,6 +313,8 @@ static int walk(Dump *dump, uint64_t base)
     if (rc < 0)
         return rc;
     put_end(dump, &index->end, &tail);
+    if (!dump->json && dump->n_frames == 0 && dump->n_damaged > 0)
+        puts("no whole frame is in it: cut within the first one, or no segment (<20 digits>.log) at all");
     nrd_index_free(index);
     return 0;
 }
@@ -297,6 +336,12 @@ int nrd_verb_dump(int argc, char **argv)
         return NRD_EXIT_USAGE;
     dump.payloads = payloads;
     int rc = open_segment(argv[1], &dump);
+    const char *other = rc == 0 ? other_kind(&dump) : NULL;
+    if (other) {
+        nrd_cli_say("%s is no segment but %s; segments are named <20 digits>.log", argv[1], other);
+        nrd_io_close(&dump.fd);
+        return NRD_EXIT_FAILED;
+    }
     if (rc == 0 && !find_base(&dump, argv[1], option, &base)) {
         nrd_cli_say("%s is no first offset", option ? option : argv[1]);
         nrd_io_close(&dump.fd);
@@ -308,6 +353,6 @@ int nrd_verb_dump(int argc, char **argv)
     nrd_json_free(dump.json);
     nrd_io_close(&dump.fd);
     if (rc < 0)
-        nrd_cli_say("%s cannot be read: %s", argv[1], rc == -EINVAL ? "it is not a regular file" : g_strerror(-rc));
+        nrd_cli_say("%s cannot be read: %s", argv[1], why_not(rc));
     return nrd_cli_flush() && rc == 0 && dump.n_damaged == 0 ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
 }

@@ -172,10 +172,10 @@ static int export(const NrdPlaceInData *place, const char *path, bool quiet)
         if (rc < 0)
             nrd_cli_say("%s: %s", to_stdout ? "standard output" : path, why);
     }
-    if (rc == 0 && !to_stdout && !quiet)
-        printf("%s/p%05u: %" PRIu64 " record%s, offsets %" PRIu64 " to %" PRIu64 ", written to %s and read back\n",
-               manifest->topic, place->number, manifest->n_records, nrd_plural(manifest->n_records), manifest->oldest,
-               manifest->hwm, path);
+    if (rc == 0 && !to_stdout && !quiet) {
+        g_autofree char *what = nrd_manifest_in_words(manifest);
+        printf("%s/p%05u: %s, written to %s and read back\n", manifest->topic, place->number, what, path);
+    }
     nrd_made_files_free(made);
     nrd_manifest_free(manifest);
     return rc;

@@ -185,9 +185,10 @@ static int run(const NrdPlaceInData *place, const char *path, bool quiet)
         nrd_io_close(&fd);
     if (rc < 0)
         nrd_cli_say("%s: %s", from_stdin ? "standard input" : path, why);
-    else if (!quiet)
-        printf("%s/p%05u: %" PRIu64 " record%s, offsets %" PRIu64 " to %" PRIu64 ", imported\n", place->record->name,
-               place->number, manifest->n_records, nrd_plural(manifest->n_records), manifest->oldest, manifest->hwm);
+    if (rc == 0 && !quiet) {
+        g_autofree char *what = nrd_manifest_in_words(manifest);
+        printf("%s/p%05u: %s, imported\n", place->record->name, place->number, what);
+    }
     nrd_manifest_free(manifest);
     return rc;
 }

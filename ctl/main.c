@@ -20,6 +20,7 @@ static const struct {
     { "topics", nrd_verb_topics, "[MNT]", "one row a topic" },
     { "describe", nrd_verb_describe, "[MNT] TOPIC", "all about one topic" },
     { "config", nrd_verb_config, "[MNT] TOPIC [KEY=VALUE...]", "show or change a topic's settings" },
+    { "ctl", nrd_verb_ctl, "[MNT] TOPIC[/pNNNNN] VERB...", "what a line to ctl does, and why not" },
     { "top", nrd_verb_top, "[MNT]", "what the topics do, again and again" },
     { "delete", nrd_verb_delete, "[MNT] TOPIC", "delete a topic with its records" },
     { "bench", nrd_verb_bench, "[MNT]", "measure the mount, and a plain file beside it" },
@@ -32,7 +33,9 @@ static void print_help(FILE *to)
         g_autofree char *call = g_strdup_printf("%s %s", verbs[i].name, verbs[i].arguments);
         fprintf(to, "  %-36s %s\n", call, verbs[i].what);
     }
-    fputs("\nMNT may be left out when one naradfs is mounted. naradctl VERB --help says more; see also naradctl(1).\n",
+    fputs("\nMNT is a mount point, or a path in it; without it the mount of the working folder is meant, or the only "
+          "one.\n"
+          "TOPIC may be a path as well: MNT/topics/TOPIC. naradctl VERB --help says more; see also naradctl(1).\n",
           to);
 }
 

@@ -2,6 +2,7 @@
 #include "ctl/manifest.h"
 
 #include "engine/base/crc32c.h"
+#include "engine/base/diag.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -174,4 +175,12 @@ bool nrd_manifest_same_content(const NrdManifest *a, const NrdManifest *b)
         same = strcmp(left->name, right->name) == 0 && left->size_bytes == right->size_bytes && left->crc == right->crc;
     }
     return same;
+}
+
+char *nrd_manifest_in_words(const NrdManifest *manifest)
+{
+    if (manifest->hwm == manifest->oldest)
+        return g_strdup_printf("no record, the next offset is %" PRIu64, manifest->hwm);
+    return g_strdup_printf("%" PRIu64 " record%s, offsets %" PRIu64 " to %" PRIu64, manifest->n_records,
+                           nrd_plural(manifest->n_records), manifest->oldest, manifest->hwm - 1);
 }

@@ -57,6 +57,9 @@ GString *nrd_manifest_encode(const NrdManifest *manifest);
 /* -EBADMSG; any bytes may be given. Pure. */
 int nrd_manifest_decode(const char *text, size_t size, NrdManifest **ret_manifest) NRD_MUST_CHECK;
 
+/* How many records, and which offsets (g_free). Pure. */
+char *nrd_manifest_in_words(const NrdManifest *manifest);
+
 /* Whether two say the same of what is in the files: everything but topic, partition, incarnation and times. */
 bool nrd_manifest_same_content(const NrdManifest *a, const NrdManifest *b);
 

@@ -82,6 +82,10 @@ int nrd_place_open(const char *data, const char *name, NrdPlaceInData *ret_place
     NrdPlaceInData place = { .root_fd = -1 };
     char *damage = NULL;
     int rc = nrd_data_dir_inspect(data, &place.data, &damage, ret_why);
+    if (rc == -EBUSY) {
+        g_autofree char *why = g_steal_pointer(ret_why);
+        *ret_why = g_strconcat(why, "; unmount it first", NULL);
+    }
     if (rc < 0)
         return rc;
     if (damage) {

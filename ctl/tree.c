@@ -15,68 +15,6 @@
 
 #define TEXT_MAX_BYTES ((size_t)16 * 1024 * 1024)
 #define VALUE_MAX_BYTES 4096
-#define TYPE "fuse.naradfs"
-
-/* ---- which mount ---- */
-
-/* /proc writes a space, a tab, a newline and a backslash as \ooo. */
-static char *unescape(const char *text)
-{
-    return g_strcompress(text);
-}
-
-GPtrArray *nrd_tree_mounts(const char *text)
-{
-    GPtrArray *mounts = g_ptr_array_new_with_free_func(g_free);
-    g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
-    for (guint i = 0; lines[i]; i++) {
-        g_auto(GStrv) fields = g_strsplit(lines[i], " ", 4);
-        if (g_strv_length(fields) >= 3 && strcmp(fields[2], TYPE) == 0)
-            g_ptr_array_add(mounts, unescape(fields[1]));
-    }
-    return mounts;
-}
-
-static int find_only(char **ret_mnt, char **ret_why)
-{
-    g_autofree char *text = NULL;
-    int rc = nrd_tree_read("/proc/self/mounts", &text);
-    if (rc < 0) {
-        *ret_why = g_strdup_printf("/proc/self/mounts cannot be read: %s; name the mount point", g_strerror(-rc));
-        return rc;
-    }
-    g_autoptr(GPtrArray) mounts = nrd_tree_mounts(text);
-    if (mounts->len == 1) {
-        *ret_mnt = g_strdup(mounts->pdata[0]);
-        return 0;
-    }
-    if (mounts->len == 0) {
-        *ret_why = g_strdup("no naradfs is mounted; mount one, or name the mount point");
-        return -ENOENT;
-    }
-    g_ptr_array_add(mounts, NULL);
-    g_autofree char *list = g_strjoinv(", ", (char **)mounts->pdata);
-    *ret_why = g_strdup_printf("several naradfs are mounted: %s; name the one that is meant", list);
-    return -EINVAL;
-}
-
-int nrd_tree_find(const char *given, char **ret_mnt, char **ret_why)
-{
-    struct stat st;
-    if (!given)
-        return find_only(ret_mnt, ret_why);
-    g_autofree char *topics = g_strconcat(given, "/topics", NULL);
-    g_autofree char *metrics = g_strconcat(given, "/metrics", NULL);
-    int rc = stat(topics, &st) < 0 || stat(metrics, &st) < 0 ? -errno : 0;
-    if (rc < 0) {
-        *ret_why = rc == -ENOENT || rc == -ENOTDIR
-                       ? g_strdup_printf("no naradfs is mounted at %s", given)
-                       : g_strdup_printf("the mount %s cannot be used: %s", given, g_strerror(-rc));
-        return rc;
-    }
-    *ret_mnt = g_strdup(given);
-    return 0;
-}
 
 /* ---- files ---- */
 
@@ -111,33 +49,6 @@ int nrd_tree_topics(const char *mnt, GPtrArray **ret_names)
 {
     g_autofree char *dir = g_strconcat(mnt, "/topics", NULL);
     return nrd_tree_list(dir, ret_names);
-}
-
-int nrd_tree_topic(const char *mnt, const char *topic, char **ret_dir, char **ret_why)
-{
-    struct stat st;
-    g_autofree char *dir = g_strconcat(mnt, "/topics/", topic, NULL);
-    int rc = *topic == '\0' || *topic == '.' || strchr(topic, '/') ? -EINVAL : stat(dir, &st) < 0 ? -errno : 0;
-    if (rc < 0) {
-        *ret_why = rc == -EINVAL ? g_strdup_printf("\"%s\" is no name of a topic", topic)
-                   : rc == -ENOENT
-                       ? g_strdup_printf("there is no topic %s at %s; naradctl topics lists them", topic, mnt)
-                       : g_strdup_printf("the topic %s cannot be looked at: %s", topic, g_strerror(-rc));
-        return rc;
-    }
-    *ret_dir = g_steal_pointer(&dir);
-    return 0;
-}
-
-int nrd_tree_find_topic(const char *given, const char *topic, char **ret_mnt, char **ret_dir, char **ret_why)
-{
-    g_autofree char *mnt = NULL;
-    int rc = nrd_tree_find(given, &mnt, ret_why);
-    if (rc == 0)
-        rc = nrd_tree_topic(mnt, topic, ret_dir, ret_why);
-    if (rc == 0 && ret_mnt)
-        *ret_mnt = g_steal_pointer(&mnt);
-    return rc;
 }
 
 int nrd_tree_xattr(const char *path, const char *name, char **ret_value)
@@ -200,14 +111,32 @@ int nrd_tree_write(const char *path, const char *text)
 
 /* ---- what a topic is like ---- */
 
+char *nrd_tree_line(const char *status, const char *label)
+{
+    g_autofree char *start = g_strconcat(label, " ", NULL);
+    g_autofree char *inside = g_strconcat("\n", start, NULL);
+    const char *found = g_str_has_prefix(status, start) ? status : strstr(status, inside);
+    if (!found)
+        return NULL;
+    found += *found == '\n' ? 1 : 0;
+    g_autofree char *line = g_strndup(found, strcspn(found, "\n"));
+    return g_strdup(g_strstrip(line + strlen(start)));
+}
+
 char *nrd_tree_state_line(const char *status)
 {
-    const char *at = g_str_has_prefix(status, "state ") ? status : strstr(status, "\nstate ");
-    if (!at)
+    return nrd_tree_line(status, "state");
+}
+
+char *nrd_tree_refusal(const char *topic_dir)
+{
+    g_autofree char *path = g_strconcat(topic_dir, "/status", NULL);
+    g_autofree char *status = NULL;
+    if (nrd_tree_read(path, &status) < 0)
         return NULL;
-    at += *at == '\n' ? 1 : 0;
-    g_autofree char *line = g_strndup(at, strcspn(at, "\n"));
-    return g_strdup(g_strstrip(line + strlen("state ")));
+    g_autofree char *line = nrd_tree_line(status, "refused");
+    const char *text = line ? strstr(line, ": ") : NULL; /* behind the time */
+    return text ? g_strdup(text + 2) : NULL;
 }
 
 /* Adds a number that a partition has; *bad when it cannot be read. */
@@ -268,6 +197,7 @@ static char *state_of(const char *topic_dir, uint64_t n_partitions, unsigned n_u
                  n_partitions, "out of service");
     append_count(text, count_rows(status, "failing"), n_partitions, "failing");
     append_count(text, count_rows(status, "damaged"), n_partitions, "damaged");
+    append_count(text, count_rows(status, "hiding"), n_partitions, "hiding records");
     if (text->len == 0)
         g_string_append(text, state ? state : "unknown");
     return g_string_free(text, FALSE);

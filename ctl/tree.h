@@ -9,7 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The mount point that is meant (g_free): `given`, when a naradfs is there, else the only one of the machine. */
+/* The mount point that is meant (g_free): `given`, when a naradfs is there, or the one that it lies in; NULL: the one of
+ * the working folder, else the only one of the machine. */
 int nrd_tree_find(const char *given, char **ret_mnt, char **ret_why) NRD_MUST_CHECK;
 
 /* Mount points of type fuse.naradfs in the text of /proc/self/mounts (char*, g_ptr_array_unref). Pure. */
@@ -21,12 +22,24 @@ int nrd_tree_list(const char *dir, GPtrArray **ret_names) NRD_MUST_CHECK;
 /* Names of the topics, sorted. */
 int nrd_tree_topics(const char *mnt, GPtrArray **ret_names) NRD_MUST_CHECK;
 
-/* MNT/topics/TOPIC (g_free); -ENOENT and the like with a sentence when that is no topic. */
-int nrd_tree_topic(const char *mnt, const char *topic, char **ret_dir, char **ret_why) NRD_MUST_CHECK;
+/* Where a topic is. */
+typedef struct NrdTreePlace {
+    char *mnt;
+    char *topic;
+    char *partition; /* pNNNNN, when one was named; NULL */
+    char *dir;       /* MNT/topics/TOPIC */
+} NrdTreePlace;
 
-/* Both of these: the mount that `given` means (NULL: the only one) and the topic in it. ret_mnt may be NULL. */
-int nrd_tree_find_topic(const char *given, const char *topic, char **ret_mnt, char **ret_dir,
-                        char **ret_why) NRD_MUST_CHECK;
+/* The topic that `name` means: a name, TOPIC/pNNNNN, or a path to it or to anything in it; `given` is the mount that was
+ * named, NULL when none was: the path's, the one of the working folder, or the only one. The caller clears *ret_place. */
+int nrd_tree_find_topic(const char *given, const char *name, NrdTreePlace *ret_place, char **ret_why) NRD_MUST_CHECK;
+void nrd_tree_place_clear(NrdTreePlace *place);
+
+/* What is left of path below mnt ("" when it is mnt itself), or NULL when it does not lie there. Pure; points into path. */
+const char *nrd_tree_below(const char *mnt, const char *path);
+
+/* "TOPIC[/pNNNNN][/...]" taken apart (g_free; *ret_partition may become NULL). Pure. */
+bool nrd_tree_split(const char *path, char **ret_topic, char **ret_partition);
 
 /* The attribute user.narad.<name> (g_free). */
 int nrd_tree_xattr(const char *path, const char *name, char **ret_value) NRD_MUST_CHECK;
@@ -38,8 +51,12 @@ int nrd_tree_read(const char *path, char **ret_text) NRD_MUST_CHECK;
 /* One write(2) of all of text. */
 int nrd_tree_write(const char *path, const char *text) NRD_MUST_CHECK;
 
-/* What follows `state` in a status page (g_free); NULL when there is no such line. Pure. */
+/* What follows a label, or `state`, in a status page (g_free); NULL when there is no such line. Pure. */
+char *nrd_tree_line(const char *status, const char *label);
 char *nrd_tree_state_line(const char *status);
+
+/* What the topic has refused last, in words (g_free); NULL: nothing, or its status cannot be read. */
+char *nrd_tree_refusal(const char *topic_dir);
 
 /* Sums over a topic's partitions. */
 typedef struct NrdTopicSums {

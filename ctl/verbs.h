@@ -10,6 +10,7 @@ int nrd_verb_export(int argc, char **argv);
 int nrd_verb_import(int argc, char **argv);
 int nrd_verb_delete(int argc, char **argv);
 int nrd_verb_config(int argc, char **argv);
+int nrd_verb_ctl(int argc, char **argv);
 int nrd_verb_top(int argc, char **argv);
 int nrd_verb_bench(int argc, char **argv);
 

@@ -74,6 +74,7 @@ typedef struct NrdTrouble {
     bool poisoned;     /* a partition: `reopen` clears it; else it could not be opened */
     bool failing;      /* a partition whose last commit failed; the next one may succeed */
     bool damaged;      /* a partition that is served, but for records that are lost */
+    bool hidden;       /* a partition that is served, but for records that hwm hides */
     char *reason;      /* in one sentence */
 } NrdTrouble;
 
@@ -84,7 +85,8 @@ typedef struct NrdSummary {
     uint64_t n_topics, n_topics_out;          /* all, and those out of service */
     uint64_t n_partitions, n_open, n_unknown; /* unknown: not used since the start; they are in none of the sums */
     uint64_t n_poisoned, n_faulty;
-    uint64_t n_damaged, n_lost; /* partitions with damaged frames that are known, and the records lost in them */
+    uint64_t n_damaged, n_lost; /* partitions with lost records that are known, and these records */
+    uint64_t n_hiding;          /* partitions with whole records that are not served */
     uint64_t n_failing;         /* partitions that are well but for their last commit, as on a full disk */
     uint64_t size_bytes;        /* of segments */
     uint64_t lag;               /* records readable and not settled */
@@ -92,7 +94,7 @@ typedef struct NrdSummary {
     bool ingress; /* topics can be produced to as a whole */
     uint64_t ingress_parts, ingress_stuck,
         ingress_bytes;                        /* waiting to be dispatched; partitions that wait after a failure; WAL */
-    uint64_t n_refused;                       /* topics that take no records as a whole: nrd_topic_refusal */
+    uint64_t n_refused;                       /* topics that take no records as a whole: nrd_topic_produce_error */
     uint64_t n_parents, n_children;           /* of the fan-out */
     uint64_t fan_lag, fan_lag_delayed;        /* records not copied yet, to children without a delay and with one */
     uint64_t n_fan_failing;                   /* partitions of parents, once a child, whose last pass failed */
@@ -147,7 +149,7 @@ bool nrd_topic_deleted(NrdTopic *topic);
 char *nrd_topic_fault(NrdTopic *topic);
 /* Why records for the topic as a whole were refused, and would be now: -ENOSPC (no room on the disk), -EAGAIN (too much
  * waits in the ingress WAL); 0: they are taken. Asks the file system how much is free. */
-int nrd_topic_refusal(NrdTopic *topic);
+int nrd_topic_produce_error(NrdTopic *topic);
 bool nrd_topic_lost(NrdTopic *topic);             /* out of service until the restart. Memory only */
 uint32_t nrd_topic_n_partitions(NrdTopic *topic); /* 0 when its record is damaged */
 int64_t nrd_topic_created_ms(NrdTopic *topic);    /* for times of folders; 0 when unknown */
@@ -167,6 +169,11 @@ char *nrd_topic_config_value(NrdTopic *topic, const char *key); /* g_free; NULL:
 char *nrd_topic_config_lines(NrdTopic *topic);                  /* every `key=value`; g_free */
 /* Sets the keys named in `key=value` lines, all or nothing, durably, in force at once: -EINVAL, -EBUSY, -EIDRM, disk. Blocks. */
 int nrd_topic_config_write(NrdTopic *topic, const char *text, size_t size) NRD_MUST_CHECK;
+/* Logs a refusal, and keeps it for `status`. partition may be NRD_NO_PARTITION. Any thread; memory only. */
+void nrd_topic_refuse(NrdTopic *topic, int64_t partition, const char *format, ...) G_GNUC_PRINTF(3, 4);
+/* The last one since the start, in words (g_free), and when it was; NULL: there was none. Memory only. */
+char *nrd_topic_refusal(NrdTopic *topic, int64_t *ret_ms);
+
 /* One number of the settings, as a value in force; never blocks. */
 int64_t nrd_topic_max_record_bytes(NrdTopic *topic);
 int64_t nrd_topic_consume_wait_ms(NrdTopic *topic); /* -1: for ever */
@@ -259,9 +266,13 @@ typedef struct NrdPartitionInfo {
     uint64_t n_damaged;  /* frames known to be damaged, since the partition was opened; what they held is passed over */
     uint64_t n_lost;     /* records in them */
     uint64_t first_lost; /* the offset of the first; only with n_damaged above 0 */
-    int commit_errno;    /* positive; the last commit failed, the next may succeed. 0: well */
-    bool fault;          /* could not be opened: every operation is -EIO */
-    bool open;           /* its files are open */
+    uint64_t n_holes;    /* places where a segment is gone or emptied, likewise */
+    uint64_t n_missing;  /* records in them */
+    uint64_t first_missing, last_missing; /* only with n_holes above 0 */
+    uint64_t n_hidden;                    /* whole records from hwm on that are not served before the next commit */
+    int commit_errno;                     /* positive; the last commit failed, the next may succeed. 0: well */
+    bool fault;                           /* could not be opened: every operation is -EIO */
+    bool open;                            /* its files are open */
 } NrdPartitionInfo;
 
 /* Never waits for the disk: of a closed partition it tells what was true at its close. All zero while it is not known. */
@@ -270,6 +281,8 @@ void nrd_partition_info_clear(NrdPartitionInfo *info);
 
 /* The known damage in words (g_free); NULL: there is none. Pure. */
 char *nrd_partition_info_damage(const NrdPartitionInfo *info);
+/* The same of records that are hidden. */
+char *nrd_partition_info_hidden(const NrdPartitionInfo *info);
 
 /* A run of offsets that are lost: [offset, end_offset). */
 typedef struct NrdLostRange {

@@ -97,6 +97,8 @@ struct NrdTopic {
     GPtrArray *partitions;  /* of NrdPartition*, grows only */
     GPtrArray *retired;     /* of NrdPartition*: of an incarnation that is gone; handles may still point at them */
     uint32_t n_holds;
+    char *refusal; /* refusal.c: the last one, in words; NULL: none since the start */
+    int64_t refused_ms;
     atomic_bool delayed; /* family.c: a fan-out child with a delay; follows the record */
 
     /* topic_produce.c */
@@ -294,6 +296,8 @@ int nrd_partition_close(NrdPartition *partition) NRD_MUST_CHECK;
 /* As a close, but writes nothing: the folder is not this incarnation's any more. Guard held. */
 void nrd_partition_abandon(NrdPartition *partition);
 
+/* Opens a partition that is not known when what lies in its folder looks as if records were lost. Blocks. */
+void nrd_partition_survey(NrdPartition *partition);
 /* As nrd_partition_learn, by who has the topic's guard. */
 int nrd_partition_learn_guarded(NrdPartition *partition) NRD_MUST_CHECK;
 
@@ -541,6 +545,7 @@ bool nrd_retention_due(NrdPartition *partition, int64_t now_ms);
 
 /* The data directory is open. Nothing runs yet. */
 NrdHousekeeping *nrd_housekeeping_new(NrdEngine *engine);
+/* Whose first pass is the survey of what nobody has used yet, at once. */
 void nrd_housekeeping_start(NrdHousekeeping *housekeeping);
 
 /* Waits for the loops. Commits may still be under way: kicks and notes are taken, and do nothing. */

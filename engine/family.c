@@ -180,7 +180,7 @@ void nrd_family_orphan(NrdTopic *child)
 
 static int refuse(NrdTopic *parent, const char *child, int rc, const char *why)
 {
-    nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(parent), "%s was not attached: %s", child, why);
+    nrd_topic_refuse(parent, NRD_NO_PARTITION, "%s was not attached: %s", child, why);
     return rc;
 }
 
@@ -386,7 +386,7 @@ void nrd_family_leave(NrdTopic *topic)
 
 static int refuse_config(NrdTopic *topic, int rc, const char *why)
 {
-    nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(topic), "config refused: %s; nothing was changed", why);
+    nrd_topic_refuse(topic, NRD_NO_PARTITION, "config refused: %s; nothing was changed", why);
     return rc;
 }
 

@@ -22,6 +22,7 @@ struct NrdHousekeeping {
     NrdLoop *retention;
     NrdLoop *walk; /* NULL: no walks */
     NrdLoop *rest;
+    bool surveyed;         /* of the rest's loop alone */
     atomic_bool leftovers; /* something may wait for the sweep of what deleted topics left */
     pthread_mutex_t clock_lock;
     NrdSteadyClock clock; /* guarded by clock_lock */
@@ -117,9 +118,21 @@ static void retry_topics(NrdEngine *engine)
         (void)!nrd_topic_retry(topics->pdata[i]);
 }
 
+static void survey_partition(NrdPartition *partition, int64_t unused)
+{
+    (void)unused;
+    nrd_partition_survey(partition);
+}
+
 static void rest_pass(NrdLoop *loop, void *user_data)
 {
     NrdHousekeeping *housekeeping = user_data;
+    if (!housekeeping->surveyed) {
+        /* Behind the start, which costs O(topics): so `status` says of itself what names and headers tell. */
+        housekeeping->surveyed = true;
+        for_each_partition(housekeeping, loop, survey_partition, 0);
+        return;
+    }
     retry_topics(housekeeping->engine);
     for_each_partition(housekeeping, loop, rest_partition, housekeeping->engine->options.idle_close_ms);
 }
@@ -159,6 +172,7 @@ void nrd_housekeeping_start(NrdHousekeeping *housekeeping)
     NrdEngine *engine = housekeeping->engine;
     NrdEngineOptions *options = &engine->options;
     fill_in_defaults(options);
+    housekeeping->surveyed = options->cold_retention_ms < 0;
     if (!engine->read_only) {
         housekeeping->retention = start(housekeeping, "retention", options->retention_check_ms, retention_pass);
         if (options->cold_retention_ms > 0)
@@ -166,6 +180,8 @@ void nrd_housekeeping_start(NrdHousekeeping *housekeeping)
     }
     housekeeping->rest =
         start(housekeeping, "rest", CLAMP(options->idle_close_ms / 4, REST_MIN_MS, REST_MS), rest_pass);
+    if (!housekeeping->surveyed)
+        nrd_loop_kick(housekeeping->rest);
 }
 
 void nrd_housekeeping_stop(NrdHousekeeping *housekeeping)

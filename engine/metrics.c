@@ -108,8 +108,12 @@ static void append_partitions(GString *text, const NrdSummary *summary)
     append_gauge(text, "narad_partitions_poisoned", "Partitions that refuse writes until they are reopened.",
                  summary->n_poisoned);
     append_gauge(text, "narad_partitions_out_of_service", "Partitions that could not be opened.", summary->n_faulty);
-    append_gauge(text, "narad_partitions_damaged", "Partitions with damaged frames that were met.", summary->n_damaged);
-    append_gauge(text, "narad_lost_records", "Records lost in damaged frames that were met.", summary->n_lost);
+    append_gauge(text, "narad_partitions_damaged", "Partitions with damaged frames or missing segments that are known.",
+                 summary->n_damaged);
+    append_gauge(text, "narad_lost_records", "Records lost in these.", summary->n_lost);
+    append_gauge(text, "narad_partitions_hiding_records",
+                 "Partitions whose hwm file ends before their records: those behind it are not served.",
+                 summary->n_hiding);
     append_gauge(text, "narad_stored_bytes", "Bytes of segments.", summary->size_bytes);
     append_gauge(text, "narad_lag_records", "Records readable and not settled.", summary->lag);
     append_gauge(text, "narad_in_flight_records", "Records leased to consumers.", summary->in_flight);

@@ -54,6 +54,11 @@ static void info_from_stats(const NrdLogStats *stats, NrdPartitionInfo *info)
     info->n_damaged = stats->damage.n_frames;
     info->n_lost = stats->damage.n_records;
     info->first_lost = stats->damage.first_offset;
+    info->n_holes = stats->damage.n_holes;
+    info->n_missing = stats->damage.n_missing;
+    info->first_missing = stats->damage.first_missing;
+    info->last_missing = stats->damage.n_holes > 0 ? stats->damage.missing_end - 1 : 0;
+    info->n_hidden = stats->n_hidden;
     info->commit_errno = stats->commit_errno;
     info->poisoned = stats->poison_errno != 0;
 }
@@ -106,14 +111,44 @@ void nrd_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_info)
     *ret_info = info;
 }
 
+#define N G_GUINT64_FORMAT
+
+static char *missing_in_words(const NrdPartitionInfo *info)
+{
+    if (info->n_missing == 1)
+        return g_strdup_printf("record %" N " is missing", info->first_missing);
+    if (info->n_holes == 1)
+        return g_strdup_printf("records %" N " to %" N " are missing (%" N " records)", info->first_missing,
+                               info->last_missing, info->n_missing);
+    return g_strdup_printf("%" N " records are missing in %" N " places, the first at offset %" N ", the last at %" N,
+                           info->n_missing, info->n_holes, info->first_missing, info->last_missing);
+}
+
 char *nrd_partition_info_damage(const NrdPartitionInfo *info)
 {
-    if (info->n_damaged == 0)
+    if (info->n_damaged == 0 && info->n_holes == 0)
         return NULL;
-    return g_strdup_printf("%" G_GUINT64_FORMAT " damaged frame%s, %" G_GUINT64_FORMAT
-                           " record%s lost, the first at offset %" G_GUINT64_FORMAT,
-                           info->n_damaged, nrd_plural(info->n_damaged), info->n_lost, nrd_plural(info->n_lost),
-                           info->first_lost);
+    GString *text = g_string_new(NULL);
+    if (info->n_holes > 0) {
+        g_autofree char *missing = missing_in_words(info);
+        g_string_append_printf(text, "%s%s", missing, info->n_damaged > 0 ? "; " : "");
+    }
+    if (info->n_damaged > 0)
+        g_string_append_printf(text, "%" N " damaged frame%s, %" N " record%s lost, the first at offset %" N,
+                               info->n_damaged, nrd_plural(info->n_damaged), info->n_lost, nrd_plural(info->n_lost),
+                               info->first_lost);
+    return g_string_free(text, FALSE);
+}
+
+char *nrd_partition_info_hidden(const NrdPartitionInfo *info)
+{
+    if (info->n_hidden == 0)
+        return NULL;
+    if (info->n_hidden == 1)
+        return g_strdup_printf("record %" N " is there and not served: the hwm file ends before it", info->hwm);
+    return g_strdup_printf("records %" N " to %" N " (%" N
+                           " records) are there and not served: the hwm file ends before them",
+                           info->hwm, info->hwm + info->n_hidden - 1, info->n_hidden);
 }
 
 void nrd_partition_info_clear(NrdPartitionInfo *info)

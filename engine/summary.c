@@ -34,8 +34,9 @@ static void add_partition(NrdSummary *summary, NrdPartition *partition)
     summary->n_poisoned += info.poisoned;
     summary->n_faulty += info.fault;
     summary->n_failing += info.commit_errno != 0 && !info.poisoned;
-    summary->n_damaged += info.n_damaged > 0;
-    summary->n_lost += info.n_lost;
+    summary->n_damaged += info.n_damaged + info.n_holes > 0;
+    summary->n_lost += info.n_lost + info.n_missing;
+    summary->n_hiding += info.n_hidden > 0;
     summary->size_bytes += info.size_bytes;
     summary->lag += info.lag;
     summary->in_flight += info.in_flight;
@@ -49,10 +50,14 @@ static void add_partition(NrdSummary *summary, NrdPartition *partition)
                     (NrdTrouble){ .partition = partition->number,
                                   .failing = true,
                                   .reason = g_strdup(g_strerror(info.commit_errno)) });
-    if (info.n_damaged > 0)
+    if (info.n_damaged + info.n_holes > 0)
         add_trouble(summary, partition->topic,
                     (NrdTrouble){
                         .partition = partition->number, .damaged = true, .reason = nrd_partition_info_damage(&info) });
+    if (info.n_hidden > 0)
+        add_trouble(
+            summary, partition->topic,
+            (NrdTrouble){ .partition = partition->number, .hidden = true, .reason = nrd_partition_info_hidden(&info) });
     nrd_partition_info_clear(&info);
 }
 
@@ -86,7 +91,7 @@ static void add_topic(NrdSummary *summary, NrdTopic *topic)
     char *fault = nrd_topic_fault(topic);
     uint32_t n = nrd_topic_n_partitions(topic);
     summary->n_topics_out += fault != NULL;
-    summary->n_refused += nrd_topic_refusal(topic) < 0;
+    summary->n_refused += nrd_topic_produce_error(topic) < 0;
     summary->n_partitions += n;
     if (fault)
         add_trouble(summary, topic,

@@ -54,6 +54,7 @@ void nrd_topic_unref(NrdTopic *topic)
     g_mutex_clear(&topic->produce_lock);
     pthread_mutex_destroy(&topic->guard);
     g_free(topic->fault);
+    g_free(topic->refusal);
     g_free(topic->name);
     g_free(topic);
 }
@@ -240,14 +241,14 @@ static int remove_admin_held(NrdTopic *topic)
     return 0;
 }
 
-static void tell_why_it_stays(const NrdTopic *topic, int error)
+static void tell_why_it_stays(NrdTopic *topic, int error)
 {
     if (error == -ENOTEMPTY)
-        nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(topic),
-                 "rmdir refused: the topic retains records; `delete %s` in its ctl deletes it with them", topic->id);
+        nrd_topic_refuse(topic, NRD_NO_PARTITION,
+                         "rmdir refused: the topic retains records; `delete %s` in its ctl deletes it with them",
+                         topic->id);
     else if (error == -EBUSY)
-        nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(topic),
-                 "rmdir refused: files of the topic are open; close them first");
+        nrd_topic_refuse(topic, NRD_NO_PARTITION, "rmdir refused: files of the topic are open; close them first");
 }
 
 int nrd_topic_remove(NrdTopic *topic)

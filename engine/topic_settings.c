@@ -129,8 +129,7 @@ static int apply_lines(NrdTopic *topic, NrdTopicRecord *next, const char *text, 
     }
     if (rc == 0)
         return nrd_family_check_config(topic, &next->config);
-    nrd_diag(NRD_LEVEL_WARNING, nrd_topic_place(topic), "config refused: %s; nothing was changed",
-             why ? why : g_strerror(-rc));
+    nrd_topic_refuse(topic, NRD_NO_PARTITION, "config refused: %s; nothing was changed", why ? why : g_strerror(-rc));
     return rc;
 }
 

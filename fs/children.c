@@ -31,8 +31,8 @@ static int check_attach(NrdNode *dir, fuse_req_t req, NrdTopic *child)
         what = "read the log of each partition here";
     if (!what)
         return 0;
-    nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(dir), "%s was not attached: the caller may not %s",
-             nrd_topic_name(child), what);
+    nrd_topic_refuse(dir->topic, NRD_NO_PARTITION, "%s was not attached: the caller may not %s", nrd_topic_name(child),
+                     what);
     return -EACCES;
 }
 
@@ -41,7 +41,7 @@ static int attach(NrdNode *dir, fuse_req_t req, const char *name, NrdTopic **ret
     NrdTopic *child = NULL;
     int error = nrd_topic_find(dir->fs->engine, name, &child);
     if (error < 0) {
-        nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(dir), "%s was not attached: there is no such topic", name);
+        nrd_topic_refuse(dir->topic, NRD_NO_PARTITION, "%s was not attached: there is no such topic", name);
         return error;
     }
     if (!lists(dir->topic, name))
@@ -108,7 +108,8 @@ static void append_row(GString *text, const NrdChildRow *row)
     g_string_append_printf(text, "%-20s  ", due->len > 0 ? due->str : "-");
     g_string_free(due, TRUE);
     if (row->n_failed > 0)
-        g_string_append_printf(text, "failed %u times: %s\n", row->n_failed, g_strerror(-row->error));
+        g_string_append_printf(text, "failed %u time%s: %s\n", row->n_failed, nrd_plural(row->n_failed),
+                               g_strerror(-row->error));
     else
         g_string_append(text, "ok\n");
 }
@@ -117,8 +118,8 @@ static void append_info(GString *text, const NrdChildInfo *info)
 {
     g_string_append_printf(text, "delay        %" G_GINT64_FORMAT " ms\nattached     ", info->delay_ms);
     nrd_append_time(text, info->attached_ms);
-    g_string_append_printf(text, "\nlag          %-14" G_GUINT64_FORMAT " records not copied yet, due or not\n",
-                           info->lag);
+    g_string_append_printf(text, "\nlag          %-14" G_GUINT64_FORMAT " record%s not copied yet, due or not\n",
+                           info->lag, nrd_plural(info->lag));
     g_string_append_printf(text, "copied       %-14" G_GUINT64_FORMAT " since the attach or the daemon's start\n",
                            info->n_copied);
     g_string_append_printf(text, "dropped      %-14" G_GUINT64_FORMAT " never copied: gone or damaged before\n\n",

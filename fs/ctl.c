@@ -48,7 +48,8 @@ static int run_partition(NrdHandle *handle, const NrdCtlCommand *command)
 static void log_refusal(NrdHandle *handle, const char *line, size_t size, const char *why)
 {
     g_autofree char *text = nrd_quote(line, size);
-    nrd_diag(NRD_LEVEL_WARNING, nrd_handle_place(handle), "ctl: %s refused: %s", text, why);
+    int64_t partition = handle->partition ? (int64_t)nrd_partition_number(handle->partition) : NRD_NO_PARTITION;
+    nrd_topic_refuse(handle->topic, partition, "ctl: %s refused: %s", text, why);
 }
 
 static const char *why_failed(const NrdCtlCommand *command, int error)
@@ -84,6 +85,8 @@ static int parse_all(NrdHandle *handle, const char *buf, size_t size, ParseFn pa
         const char *why;
         size_t length = line_length(buf + pos, size - pos);
         int error = parse(buf + pos, length, &command, &why);
+        if (error < 0 && length > 0 && buf[pos + length - 1] == '\r')
+            why = "it ends with a carriage return: lines end with a newline alone";
         if (error < 0) {
             log_refusal(handle, buf + pos, length, why);
             return error;

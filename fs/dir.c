@@ -137,7 +137,7 @@ static int add_records(Listing *listing)
     g_autoptr(GArray) lost = NULL;
     guint at = 0;
     nrd_partition_info(listing->dir->partition, &info);
-    int error = info.n_damaged > 0 ? nrd_partition_lost_ranges(listing->dir->partition, &lost) : 0;
+    int error = info.n_damaged + info.n_holes > 0 ? nrd_partition_lost_ranges(listing->dir->partition, &lost) : 0;
     uint64_t first = info.hwm > MAX_RECORDS ? MAX(info.oldest_offset, info.hwm - MAX_RECORDS) : info.oldest_offset;
     for (uint64_t offset = first; error == 0 && offset < info.hwm; offset++) {
         char name[24];
@@ -251,7 +251,7 @@ static bool listing_waits(NrdNode *dir)
     if (dir->info->kind != NRD_KIND_RECORDS || nrd_node_unknown(dir))
         return dir->info->kind == NRD_KIND_SEGMENTS || dir->info->kind == NRD_KIND_RECORDS;
     nrd_partition_info(dir->partition, &info);
-    bool waits = info.n_damaged > 0 && !info.open;
+    bool waits = info.n_damaged + info.n_holes > 0 && !info.open;
     nrd_partition_info_clear(&info);
     return waits;
 }

@@ -63,6 +63,7 @@ static void append_state(GString *text, const NrdFs *fs, const NrdSummary *summa
     append_count(text, &well, summary->n_poisoned, "partition", "poisoned");
     append_count(text, &well, summary->n_faulty, "partition", "out of service");
     append_count(text, &well, summary->n_damaged, "partition", "with lost records");
+    append_count(text, &well, summary->n_hiding, "partition", "with records that are not served");
     append_count(text, &well, summary->n_failing, "partition", "that cannot commit");
     append_count(text, &well, summary->n_refused, "topic",
                  "that cannot be produced to as a whole (its status says why)");
@@ -140,9 +141,9 @@ static void append_topic_trouble(GString *text, const NrdTrouble *trouble)
 
 static void append_partition_trouble(GString *text, const NrdTrouble *trouble)
 {
-    if (trouble->damaged) {
+    if (trouble->damaged || trouble->hidden) {
         g_string_append_printf(text, "\n%s/p%05u  %s\n    %s\n", trouble->topic, (unsigned)trouble->partition,
-                               trouble->reason, NRD_TODO_DAMAGE);
+                               trouble->reason, trouble->hidden ? NRD_TODO_HIDDEN : NRD_TODO_DAMAGE);
         return;
     }
     if (trouble->failing) {
@@ -158,8 +159,8 @@ static void append_partition_trouble(GString *text, const NrdTrouble *trouble)
 
 static void append_troubles(GString *text, const NrdSummary *summary)
 {
-    uint64_t n =
-        summary->n_topics_out + summary->n_poisoned + summary->n_faulty + summary->n_failing + summary->n_damaged;
+    uint64_t n = summary->n_topics_out + summary->n_poisoned + summary->n_faulty + summary->n_failing +
+                 summary->n_damaged + summary->n_hiding;
     for (guint i = 0; i < summary->troubles->len; i++) {
         const NrdTrouble *trouble = summary->troubles->pdata[i];
         if (trouble->partition < 0)

@@ -8,11 +8,12 @@ static const char *state_word(NrdPartition *partition, const NrdPartitionInfo *i
 {
     if (!nrd_partition_known(partition))
         return "not known"; /* it could not be looked at: the numbers mean nothing */
-    return info->fault          ? "out of service"
-           : info->poisoned     ? "poisoned"
-           : info->commit_errno ? "failing"
-           : info->n_damaged    ? "damaged"
-                                : "ok";
+    return info->fault                           ? "out of service"
+           : info->poisoned                      ? "poisoned"
+           : info->commit_errno                  ? "failing"
+           : info->n_damaged + info->n_holes > 0 ? "damaged"
+           : info->n_hidden                      ? "hiding"
+                                                 : "ok";
 }
 
 typedef struct Totals {
@@ -43,6 +44,10 @@ static void append_partition_row(GString *text, NrdPartition *partition, Totals 
     if (damage)
         g_string_append_printf(totals->todo, "p%05u  %s; %s\n", nrd_partition_number(partition), damage,
                                NRD_TODO_DAMAGE);
+    g_autofree char *hidden = nrd_partition_info_hidden(&info);
+    if (hidden)
+        g_string_append_printf(totals->todo, "p%05u  %s; %s\n", nrd_partition_number(partition), hidden,
+                               NRD_TODO_HIDDEN);
     nrd_partition_info_clear(&info);
 }
 
@@ -52,7 +57,8 @@ static bool all_well(NrdTopic *topic)
     for (uint32_t i = 0; well && i < nrd_topic_n_partitions(topic); i++) {
         NrdPartitionInfo info;
         nrd_partition_info(nrd_topic_partition(topic, i), &info);
-        well = !info.fault && !info.poisoned && info.commit_errno == 0 && info.n_damaged == 0;
+        well = !info.fault && !info.poisoned && info.commit_errno == 0 &&
+               info.n_damaged + info.n_holes + info.n_hidden == 0;
         nrd_partition_info_clear(&info);
     }
     return well;
@@ -118,11 +124,11 @@ static void append_partitions(GString *text, NrdTopic *topic, uint32_t n)
     g_string_free(totals.todo, TRUE);
 }
 
-static void append_refusal(GString *text, int refusal)
+static void append_produce_error(GString *text, int error)
 {
-    if (refusal < 0)
-        g_string_append_printf(text, "produce      refused: %s\nto do        %s\n", g_strerror(-refusal),
-                               refusal == -ENOSPC ? NRD_TODO_REFUSED_FULL : NRD_TODO_REFUSED_BUSY);
+    if (error < 0)
+        g_string_append_printf(text, "produce      refused: %s\nto do        %s\n", g_strerror(-error),
+                               error == -ENOSPC ? NRD_TODO_REFUSED_FULL : NRD_TODO_REFUSED_BUSY);
 }
 
 /* Whether the topic is out of service, and there is nothing more to tell. */
@@ -130,12 +136,12 @@ static bool append_topic_state(GString *text, NrdTopic *topic)
 {
     g_autofree char *fault = nrd_topic_fault(topic);
     if (!fault) {
-        int refusal = nrd_topic_refusal(topic);
+        int error = nrd_topic_produce_error(topic);
         g_string_append_printf(text, "state        %s\n",
-                               nrd_topic_deleted(topic)          ? "deleted"
-                               : refusal == 0 && all_well(topic) ? "ok"
-                                                                 : "not all is well, see below");
-        append_refusal(text, refusal);
+                               nrd_topic_deleted(topic)        ? "deleted"
+                               : error == 0 && all_well(topic) ? "ok"
+                                                               : "not all is well, see below");
+        append_produce_error(text, error);
         return false;
     }
     g_string_append_printf(text, "state        out of service: %s\n", fault);
@@ -149,12 +155,26 @@ static bool append_topic_state(GString *text, NrdTopic *topic)
     return true;
 }
 
+/* What was refused last, since whoever wrote got no more than an errno. */
+static void append_refusal(GString *text, NrdTopic *topic)
+{
+    int64_t ms;
+    g_autofree char *refusal = nrd_topic_refusal(topic, &ms);
+    if (!refusal)
+        return;
+    g_string_append(text, "refused      ");
+    nrd_append_time(text, ms);
+    g_string_append_printf(text, ": %s\n", refusal);
+}
+
 static char *topic_status_text(NrdNode *node)
 {
     NrdTopic *topic = node->topic;
     GString *text = g_string_new(NULL);
     g_string_append_printf(text, "topic        %s\n", nrd_topic_name(topic));
-    if (append_topic_state(text, topic))
+    bool out = append_topic_state(text, topic);
+    append_refusal(text, topic);
+    if (out)
         return g_string_free(text, FALSE);
     uint32_t n = nrd_topic_n_partitions(topic);
     g_string_append_printf(text, "incarnation  %s\ncreated      ", nrd_topic_incarnation(topic));
@@ -199,6 +219,7 @@ static char *partition_status_text(NrdNode *node)
     NrdPartitionInfo info;
     nrd_partition_info(node->partition, &info);
     g_autofree char *damage = nrd_partition_info_damage(&info);
+    g_autofree char *hidden = nrd_partition_info_hidden(&info);
     GString *text = g_string_new(NULL);
     g_string_append_printf(text, "partition    p%05u of %s\n", nrd_partition_number(node->partition),
                            nrd_topic_name(node->topic));
@@ -211,6 +232,8 @@ static char *partition_status_text(NrdNode *node)
                                NRD_TODO_COMMITS_FAIL);
     if (damage)
         g_string_append_printf(text, "damage       %s\nto do        %s\n", damage, NRD_TODO_DAMAGE);
+    if (hidden)
+        g_string_append_printf(text, "hidden       %s\nto do        %s\n", hidden, NRD_TODO_HIDDEN);
     append_number(text, "oldest", info.oldest_offset, "first record kept");
     append_number(text, "hwm", info.hwm, "high watermark: records below it are readable");
     append_number(text, "next", info.next_offset, "offset of the next record");

@@ -17,7 +17,11 @@
 /* What a person does about records that are lost. */
 #define NRD_TODO_DAMAGE                                                                                                \
     "the rest is served; take what is lost from a child or a backup and look at the disk; the note goes with its "     \
-    "segment"
+    "segment (retention, or `trim`)"
+
+/* What a person does about whole records that hwm hides. */
+#define NRD_TODO_HIDDEN                                                                                                \
+    "the next record produced here brings them back; if a failed commit has left them, its producers send them again"
 
 /* `2026-01-31T12:00:00Z`; 0: `never`. Unix milliseconds. */
 void nrd_append_time(GString *text, int64_t ms);

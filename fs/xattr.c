@@ -208,7 +208,12 @@ void nrd_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 static void log_refused(const NrdNode *node, const char *name, const char *why)
 {
     g_autofree char *quoted = nrd_quote(name, strlen(name));
-    nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(node), "changing the attribute %s refused: %s", quoted, why);
+    if (!node->topic) {
+        nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(node), "changing the attribute %s refused: %s", quoted, why);
+        return;
+    }
+    nrd_topic_refuse(node->topic, node->partition ? (int64_t)nrd_partition_number(node->partition) : NRD_NO_PARTITION,
+                     "changing the attribute %s refused: %s", quoted, why);
 }
 
 static int set_config(NrdNode *node, const char *key, const char *value, size_t size, int flags)

@@ -78,7 +78,8 @@ static int check_empty(const char *path, char **ret_why)
     DIR *dir = opendir(path);
     if (!dir)
         return refuse(ret_why, -errno,
-                      g_strdup_printf("the mount point %s cannot be opened: %s", path, g_strerror(errno)));
+                      g_strdup_printf("the mount point %s cannot be opened: %s%s", path, g_strerror(errno),
+                                      errno == EACCES ? "; take one that belongs to this user" : ""));
     struct dirent *entry;
     errno = 0;
     while ((entry = readdir(dir)) && (g_str_equal(entry->d_name, ".") || g_str_equal(entry->d_name, "..")))
@@ -110,10 +111,12 @@ static int check_mountpoint(const char *given, bool nonempty, char **ret_path, c
     if (stat(path, &st) < 0)
         rc = refuse(ret_why, -errno, g_strdup_printf("the mount point %s: %s", given, g_strerror(errno)));
     else if (!S_ISDIR(st.st_mode))
-        rc = refuse(ret_why, -ENOTDIR, g_strdup_printf("the mount point %s is not a folder", given));
+        rc = refuse(ret_why, -ENOTDIR,
+                    g_strdup_printf("the mount point %s is not a folder; name one that is empty", given));
     else if (mounted_by_naradfs(path))
         rc = refuse(ret_why, -EBUSY,
-                    g_strdup_printf("naradfs is mounted at %s already; unmount it first: umount %s", path, path));
+                    g_strdup_printf("naradfs is mounted at %s already; unmount it first: %s %s", path,
+                                    geteuid() == 0 ? "umount" : "fusermount3 -u", path));
     else if (!nonempty)
         rc = check_empty(path, ret_why);
     if (rc < 0) {
@@ -140,7 +143,9 @@ static int resolve_data(const char *given, char **ret_path, char **ret_why)
     g_autofree char *name = g_path_get_basename(given);
     path = errno == ENOENT ? realpath(parent, NULL) : NULL;
     if (!path)
-        return refuse(ret_why, -errno, g_strdup_printf("the data directory %s: %s", given, g_strerror(errno)));
+        return refuse(ret_why, -errno,
+                      g_strdup_printf("the data directory %s: %s%s", given, g_strerror(errno),
+                                      errno == ENOENT ? "; make the folder that it is to lie in first" : ""));
     *ret_path = g_build_filename(path, name, NULL);
     free(path);
     return 0;

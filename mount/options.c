@@ -16,7 +16,7 @@
 #define MAX_INTERVAL_MS (INT64_C(366) * 86400 * 1000) /* a year */
 #define MAX_MEMORY_BYTES (UINT64_C(1) << 44)
 
-enum { KEY_IGNORED, KEY_REFUSED, KEY_ENGINE };
+enum { KEY_IGNORED, KEY_REFUSED, KEY_REMOUNT, KEY_ENGINE };
 
 #define OPT(template, field, value)                                                                                    \
     {                                                                                                                  \
@@ -64,6 +64,7 @@ static const struct fuse_opt specs[] = {
     FUSE_OPT_KEY("max_idle_threads=", KEY_IGNORED), /* threads that are there stay */
     FUSE_OPT_KEY("clone_fd", KEY_IGNORED),          /* one descriptor is as fast: see loop.c */
     FUSE_OPT_KEY("max_read=", KEY_REFUSED),
+    FUSE_OPT_KEY("remount", KEY_REMOUNT),
     FUSE_OPT_KEY("engine=", KEY_ENGINE),
     FUSE_OPT_KEY("url=", KEY_ENGINE), /* belongs to it */
     FUSE_OPT_END,
@@ -76,6 +77,11 @@ static int on_argument(void *data, const char *arg, int key, struct fuse_args *o
         return 0;
     if (key == KEY_REFUSED) {
         fprintf(stderr, "naradfs: option %s is not supported\n", arg);
+        return -1;
+    }
+    if (key == KEY_REMOUNT) {
+        fprintf(stderr, "naradfs: a naradfs that is mounted cannot be remounted, not even read-only: "
+                        "umount it, then mount it with the other options (-o ro)\n");
         return -1;
     }
     if (key == KEY_ENGINE) {

@@ -40,7 +40,7 @@ _naradctl_partitions() {
 
 _naradctl() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]}
-    local verbs="check dump export import topics describe config top delete bench"
+    local verbs="check dump export import topics describe config ctl top delete bench"
     local options="--help" words="" files="" i n=0 first="" second=""
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
@@ -87,6 +87,16 @@ _naradctl() {
         else
             words=$(_naradctl_settings "$first" "$second")
             compopt -o nospace 2>/dev/null
+        fi
+        ;;
+    ctl)
+        if [ $n -eq 0 ]; then
+            words=$(_naradctl_topics "")$'\n'$(_naradctl_mounts) files=d
+        elif [ $n -eq 1 ] && [ -d "$first/topics" ]; then
+            words=$(_naradctl_topics "$first")
+        else
+            words="reopen roll trim seek partitions delete"
+            [ "$before" = seek ] && words="start end"
         fi
         ;;
     *) return ;;

@@ -181,8 +181,9 @@ static void part_failed(NrdFanCursor *cursor, uint32_t partition)
         n_moved++;
     }
     if (n_moved > 0)
-        nrd_diag(NRD_LEVEL_WARNING, nrd_cursor_place(cursor), "%u copies for partition %05u of %s go to %05u instead",
-                 n_moved, partition, cursor->link->child_name, to);
+        nrd_diag(NRD_LEVEL_WARNING, nrd_cursor_place(cursor),
+                 "%u record%s for partition %05u of %s copied to %05u instead", n_moved, nrd_plural(n_moved), partition,
+                 cursor->link->child_name, to);
 }
 
 /* One commit. The batch is taken over. */

@@ -142,8 +142,8 @@ static void tell_loss(const NrdIngressBatch *batch, const NrdPart *part)
 {
     nrd_counter_add(NRD_COUNTER_INGRESS_LOST, part->n_records);
     nrd_diag(NRD_LEVEL_ERROR, nrd_ingress_batch_place(batch),
-             "%u records in %s are damaged on disk and cannot be committed: they are lost", part->n_records,
-             part->entry->segment->path);
+             "%u record%s in %s damaged on disk: cannot be committed and lost", part->n_records,
+             nrd_plural(part->n_records), part->entry->segment->path);
 }
 
 /* Damage is told, and the part is done with, alone: nobody will ever read it. Those before it are committed first, those

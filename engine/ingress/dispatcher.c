@@ -139,8 +139,8 @@ static void succeed_and_lock(NrdDispatcher *d, NrdIngressBatch *batch, bool comm
         tell_sinks(batch);
     if (!committed)
         nrd_diag(NRD_LEVEL_NOTICE, nrd_ingress_batch_place(batch),
-                 "%" G_GUINT64_FORMAT " records of the deleted incarnation %s discarded", (guint64)n_records_of(batch),
-                 lane->id);
+                 "%" G_GUINT64_FORMAT " record%s of the deleted incarnation %s discarded", (guint64)n_records_of(batch),
+                 nrd_plural(n_records_of(batch)), lane->id);
     if (lane->n_failed > 0 && committed)
         nrd_diag(NRD_LEVEL_NOTICE, nrd_ingress_batch_place(batch), "records in the ingress WAL are committed again");
     if (!batch->damaged)

@@ -121,13 +121,13 @@ static void tell_damage(Walk *w, size_t pos, size_t end)
     bool tail = end == w->size;
     nrd_counter_add(tail && w->last ? NRD_COUNTER_TORN_TAILS : NRD_COUNTER_INGRESS_DAMAGED, 1);
     if (tail && w->last) {
-        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "torn tail of %zu bytes in %s passed over: nobody was promised it",
-                 end - pos, w->segment->path);
+        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "torn tail of %zu byte%s in %s passed over: nobody was promised it",
+                 end - pos, nrd_plural(end - pos), w->segment->path);
         return;
     }
     w->segment->damaged = w->segment->damaged || !tail;
-    nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "%zu bytes at %zu of %s are damaged and passed over%s", end - pos, pos,
-             w->segment->path,
+    nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "damage of %zu byte%s at %zu of %s passed over%s", end - pos,
+             nrd_plural(end - pos), pos, w->segment->path,
              w->last ? "; if this is from a crash, nobody was promised them" : ": records in them are lost");
 }
 

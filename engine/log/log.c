@@ -20,6 +20,8 @@ int nrd_log_open(const NrdLogOptions *options, NrdLog **ret_log)
     log->hwm_path = g_strdup_printf("%s/hwm", options->dir);
     log->settings = options->settings;
     log->list = nrd_segment_list_new(NULL, 0);
+    log->missing = g_array_new(FALSE, FALSE, sizeof(NrdGap));
+    log->forgotten = g_array_new(FALSE, FALSE, sizeof(NrdGap));
     g_mutex_init(&log->lock);
     g_mutex_init(&log->remove_lock);
     g_queue_init(&log->detached);
@@ -109,6 +111,8 @@ void nrd_log_free(NrdLog *log)
         return;
     g_assert(log->closed && log->texts == NULL && log->rendered == NULL);
     nrd_segment_list_unref(log->list);
+    g_array_unref(log->missing);
+    g_array_unref(log->forgotten);
     g_queue_clear_full(&log->detached, (GDestroyNotify)nrd_segment_unref);
     g_mutex_clear(&log->lock);
     g_mutex_clear(&log->remove_lock);
@@ -163,6 +167,9 @@ void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats)
     }
     for (guint i = 0; nrd_load(&log->home.n_gaps) > 0 && i < log->list->n; i++)
         nrd_segment_add_damage(log->list->items[i], &stats.damage);
+    nrd_log_add_missing_locked(log, &stats.damage);
+    uint64_t hidden_end = MIN(log->hidden_end, nrd_load(&log->next_offset));
+    stats.n_hidden = hidden_end > stats.hwm ? hidden_end - stats.hwm : 0;
     g_mutex_unlock(&log->lock);
     *ret_stats = stats;
 }

@@ -45,6 +45,7 @@ typedef struct NrdLogStats {
     uint64_t oldest_bytes;   /* size of the oldest segment */
     int64_t oldest_file_ms;  /* when its file was written last, by the machine's clock */
     NrdDamage damage;        /* that is known; 0 before anybody met it */
+    uint64_t n_hidden;       /* whole records above the high watermark that an open found, from hwm on */
     int commit_errno;        /* 0, or the positive errno of the last commit, which failed; the next one may succeed */
     int poison_errno;        /* 0, or the positive errno of the sync that failed */
 } NrdLogStats;
@@ -66,6 +67,10 @@ void nrd_log_free(NrdLog *log); /* takes NULL; closed, and no cursor or text of 
  * no frame. *ret_known is false when only an open can tell (an unclean close, a side file that is missing or does not
  * fit, a poisoned past); *ret_stats is untouched then. Errors: what the disk says. Changes nothing. Blocks. */
 int nrd_log_peek(int root_fd, const char *dir, NrdLogStats *ret_stats, bool *ret_known) NRD_MUST_CHECK;
+
+/* Whether the folder of a log that nobody has opened yet looks as if records were lost or hidden: an open tells. Cheap, as
+ * above, and as little: what only the records' bytes would tell is not met. */
+int nrd_log_peek_trouble(int root_fd, const char *dir, bool *ret_trouble) NRD_MUST_CHECK;
 
 /* The same, and how long the log is in a rendering: known when every segment was measured and has its side file
  * (render_file.h) besides. */

@@ -25,4 +25,22 @@ int nrd_log_roll_active(NrdLog *log) NRD_MUST_CHECK;
  * when some stay; the next open finds them as sealed segments. */
 void nrd_log_remove_at_close(NrdLog *log);
 
+/* missing.c: judges log->missing, as the listing left it, once the segments are known: keeps what lies before the oldest
+ * segment and tells of it. *ret_first and *ret_end: the offsets that stood behind the newest one; UINT64_MAX and 0: none.
+ * committed: what hwm says, or 0. */
+void nrd_log_judge_missing(NrdLog *log, bool has_segments, uint64_t committed, uint64_t *ret_first, uint64_t *ret_end);
+
+/* recovery.c: whether so many records can have been in a part of the log that is gone. */
+bool nrd_log_can_be_lost(const NrdLog *log, uint64_t n_records);
+
+/* missing.c: adds what is missing at both ends of the log. log->lock is held. */
+void nrd_log_add_missing_locked(const NrdLog *log, NrdDamage *damage);
+
+/* missing.c: what is missing below offset is of no interest any more. log->lock is held. */
+void nrd_log_forget_missing_locked(NrdLog *log, uint64_t offset);
+
+/* missing.c: whether there are witnesses of what was forgotten, and their removal; log->remove_lock is held for that. */
+bool nrd_log_has_forgotten(NrdLog *log);
+void nrd_log_remove_forgotten(NrdLog *log, int dir_fd);
+
 #endif

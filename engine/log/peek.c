@@ -6,7 +6,10 @@
  *   since the close, and nothing is hidden.
  *   Or the newest segment is empty: then the boundary is its base, whatever a file says that is not above it.
  *   Or there is no segment.
- * Everything else is left to an open. */
+ * And no side file is there without its segment. Everything else is left to an open.
+ *
+ * Trouble is what makes it worth an open before anybody uses the log: names, sizes and headers that contradict each other,
+ * or tell of damage. What a crash leaves is none: hwm is empty then, and the newest side files may be missing or torn. */
 #include "engine/log/log_private.h"
 
 #include "engine/log/index/index_file.h"
@@ -25,10 +28,12 @@ typedef struct Peek {
     NrdLogStats stats;
     const NrdRendering *rendering; /* NULL: not wanted */
     uint64_t rendered_bytes;
+    bool want_trouble; /* goes on behind what only an open can tell */
+    bool trouble;
 } Peek;
 
 /* The sums of the segment of files[i] that ends before end_offset; -ENOENT when only an open can tell. */
-static int read_end(const Peek *peek, guint i, NrdIndexFileKind kind, uint64_t end_offset, NrdIndexEnd *ret_end)
+static int read_end(Peek *peek, guint i, NrdIndexFileKind kind, uint64_t end_offset, NrdIndexEnd *ret_end)
 {
     const NrdSegmentFile *file = &g_array_index(peek->files, NrdSegmentFile, i);
     g_autofree char *path = g_strdup_printf("%s/%020" PRIu64 ".index", peek->dir, file->base);
@@ -38,9 +43,15 @@ static int read_end(const Peek *peek, guint i, NrdIndexFileKind kind, uint64_t e
                           .end_offset = end_offset,
                           .size_bytes = file->size_bytes,
                           .kind = kind };
-    uint64_t n_gaps = 0;
+    uint64_t n_gaps = 0, claimed;
     int r = nrd_index_file_read_end(&id, ret_end, &n_gaps);
-    return r == 0 && n_gaps > 0 ? -ENOENT : r; /* only an open can tell what is lost */
+    if (r == 0 && n_gaps > 0)
+        r = -ENOENT; /* only an open can tell what is lost */
+    else if (r == 0 || r != -ENOENT)
+        return r;
+    /* one that is whole and does not fit is another story than one that is missing */
+    peek->trouble |= file->size_bytes == 0 || nrd_index_file_claim(peek->root_fd, path, file->base, &claimed) == 0;
+    return r;
 }
 
 /* How long the segment is in the rendering; -ENOENT when only an open can tell. */
@@ -94,12 +105,16 @@ static int look_at_active(Peek *peek, guint i)
     NrdIndexEnd end = { .offset = file->base };
 
     if (file->size_bytes == 0) {
-        if (peek->hwm.clean && peek->hwm.value > file->base)
+        if (peek->hwm.clean && peek->hwm.value > file->base) {
+            peek->trouble = true;
             return -ENOENT; /* records are lost: an open says so */
+        }
     } else {
+        peek->trouble |= peek->hwm.clean && peek->hwm.value < file->base;
         if (!peek->hwm.clean || peek->hwm.value < file->base)
             return -ENOENT;
         int r = read_end(peek, i, NRD_INDEX_AT_CLOSE, peek->hwm.value, &end);
+        peek->trouble |= r == -ENOENT; /* a clean close leaves none where there is damage, or hidden records */
         if (r < 0)
             return r;
     }
@@ -110,19 +125,33 @@ static int look_at_active(Peek *peek, guint i)
 static int look_at_segments(Peek *peek)
 {
     guint n = peek->files->len;
+    int first_r = 0;
 
-    if (n == 0)
-        return peek->hwm.clean && peek->hwm.value > 0 ? -ENOENT : 0;
+    if (n == 0) {
+        peek->trouble |= peek->hwm.clean && peek->hwm.value > 0;
+        return peek->trouble ? -ENOENT : 0;
+    }
     for (guint i = 0; i + 1 < n; i++) {
         NrdIndexEnd end;
         uint64_t next = g_array_index(peek->files, NrdSegmentFile, i + 1).base;
         int r = read_end(peek, i, NRD_INDEX_OF_SEALED, next, &end);
         if (r == 0)
             r = add(peek, i, &end);
-        if (r < 0)
+        if (r < 0 && (r != -ENOENT || !peek->want_trouble))
             return r;
+        first_r = first_r < 0 ? first_r : r;
     }
-    return look_at_active(peek, n - 1);
+    return first_r < 0 ? first_r : look_at_active(peek, n - 1);
+}
+
+/* Segments that somebody took away, leaving their side files. */
+static int look_for_missing(Peek *peek)
+{
+    g_autoptr(GArray) missing = g_array_new(FALSE, FALSE, sizeof(NrdGap));
+    int r = nrd_segment_files_missing(peek->root_fd, peek->dir, peek->files, missing);
+
+    peek->trouble |= missing->len > 0;
+    return r;
 }
 
 /* *ret_known: the sums are right. */
@@ -140,7 +169,11 @@ static int look_at_folder(Peek *peek, bool *ret_known)
         if (r == -ELOOP || r == -EINVAL || r == -ENXIO)
             r = -ENOENT; /* something else of that name */
         if (r == 0)
+            r = look_for_missing(peek);
+        if (r == 0)
             r = odd.name == NULL ? look_at_segments(peek) : odd.error < 0 ? odd.error : -ENOENT;
+        if (r == 0 && peek->trouble)
+            r = -ENOENT;
     }
     g_free(odd.name);
     g_array_unref(peek->files);
@@ -177,4 +210,14 @@ int nrd_log_peek_rendered(int root_fd, const char *dir, const NrdRendering *rend
         *ret_bytes = peek.rendered_bytes;
     }
     return 0;
+}
+
+int nrd_log_peek_trouble(int root_fd, const char *dir, bool *ret_trouble)
+{
+    Peek peek = { .root_fd = root_fd, .dir = dir, .want_trouble = true };
+    bool known = false;
+    int r = look_at_folder(&peek, &known);
+    if (r == 0)
+        *ret_trouble = peek.trouble;
+    return r;
 }

@@ -39,12 +39,24 @@ static int complain(NrdLog *log, const char *name, int error, const char *what)
     return error == -ENOMEM ? -ENOMEM : -EIO;
 }
 
+/* Notes segments that others removed. No failure of an open either. */
+static void find_missing(NrdLog *log, const GArray *files)
+{
+    int r = nrd_segment_files_missing(log->home.root_fd, log->home.dir, files, log->missing);
+
+    if (r < 0)
+        nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, NRD_NO_OFFSET),
+                 "cannot tell whether segments of %s are missing: %s", log->home.dir, g_strerror(-r));
+}
+
 /* Removes render files whose segments are gone. No failure of an open: they are of no consequence, and the next open finds
  * them again. */
 static void remove_orphans(NrdLog *log, const GArray *files)
 {
     g_autoptr(GArray) orphans = g_array_new(FALSE, FALSE, sizeof(uint64_t));
-    int r = log->home.read_only ? 0 : nrd_segment_files_orphans(log->home.root_fd, log->home.dir, files, orphans);
+    int r = log->home.read_only
+                ? 0
+                : nrd_segment_files_orphans(log->home.root_fd, log->home.dir, ".rendered", files, orphans);
 
     for (guint i = 0; r == 0 && i < orphans->len; i++) {
         NrdSegment *gone = nrd_segment_new(&log->home, g_array_index(orphans, uint64_t, i), 0);
@@ -77,6 +89,8 @@ static int list_segments(NrdLog *log, GPtrArray *segments)
     }
     if (r == 0)
         remove_orphans(log, files);
+    if (r == 0)
+        find_missing(log, files);
     g_free(odd.name);
     g_array_unref(files);
     return r;
@@ -138,7 +152,7 @@ int nrd_log_adopt_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
 }
 
 /* As many as fit into a segment, in the smallest records. */
-static bool can_be_lost(const NrdLog *log, uint64_t n_records)
+bool nrd_log_can_be_lost(const NrdLog *log, uint64_t n_records)
 {
     return n_records <= MAX(log->settings.segment_bytes, (uint64_t)64 * NRD_MIB) / NRD_RECORD_MIN_BYTES;
 }
@@ -148,13 +162,51 @@ static bool can_be_lost(const NrdLog *log, uint64_t n_records)
  * out again: somebody may remember what they stood for. */
 static void note_lost(NrdLog *log, uint64_t tail, uint64_t committed)
 {
-    if (can_be_lost(log, committed - tail))
+    if (nrd_log_can_be_lost(log, committed - tail))
         log->skip_to = committed;
     nrd_counter_add(NRD_COUNTER_CORRUPT_FRAMES, 1);
     nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, (int64_t)tail),
              "%s/hwm says that offsets below %" PRIu64 " were committed, but the records end at %" PRIu64
              ": what is between is lost, or hwm is damaged",
              log->home.dir, committed, tail);
+}
+
+/* The side file of a segment that is gone says the same, with a checksum. */
+static void note_gone(NrdLog *log, uint64_t tail, uint64_t end)
+{
+    bool told = log->skip_to > tail;
+
+    log->skip_to = MAX(log->skip_to, end);
+    if (told)
+        return;
+    nrd_counter_add(NRD_COUNTER_CORRUPT_FRAMES, 1);
+    nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, (int64_t)tail),
+             "records %" PRIu64 " to %" PRIu64
+             " are missing: their segment is gone from %s, and was not deleted by the daemon",
+             tail, end - 1, log->home.dir);
+}
+
+/* With every segment gone nothing tells how far back the records went, but for side files. */
+static void begin_at(NrdLog *log, uint64_t offset)
+{
+    nrd_store(&log->oldest, offset);
+    nrd_store(&log->next_offset, offset);
+    nrd_store(&log->hwm, offset);
+}
+
+/* What lies before and behind the segments that there are. */
+static void judge_ends(NrdLog *log, bool has_segments, const NrdHwm *file)
+{
+    uint64_t first, end;
+
+    nrd_log_judge_missing(log, has_segments, file->clean ? file->value : 0, &first, &end);
+    if (!has_segments && end > 0)
+        begin_at(log, file->clean ? MIN(first, file->value) : first);
+    uint64_t tail = nrd_load(&log->next_offset);
+    if (!has_segments && file->clean && file->value > tail)
+        note_lost(log, tail, file->value);
+    if (end > tail)
+        note_gone(log, tail, end);
 }
 
 /* A close leaves nothing above the boundary that it writes, but for what a failed commit could not take back. So hwm may be
@@ -172,8 +224,8 @@ static void report_torn(NrdLog *log, NrdSegment *active, const NrdIndexEnd *end,
 {
     nrd_counter_add(NRD_COUNTER_TORN_TAILS, 1);
     nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, (int64_t)end->offset),
-             "torn tail of %" PRIu64 " bytes in segment %020" PRIu64 " %s", size_bytes - end->pos,
-             nrd_segment_base(active), log->home.read_only ? "hidden" : "cut");
+             "torn tail of %" PRIu64 " byte%s in segment %020" PRIu64 " %s", size_bytes - end->pos,
+             nrd_plural(size_bytes - end->pos), nrd_segment_base(active), log->home.read_only ? "hidden" : "cut");
 }
 
 /* Cuts what is behind the last good frame. */
@@ -197,8 +249,10 @@ static int settle_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
 
     if (file->clean && file->value < hwm) {
         hwm = MAX(file->value, nrd_segment_base(active));
-        if (hwm < index->end.offset)
+        if (hwm < index->end.offset) {
             note_hidden(log, hwm, index->end.offset);
+            log->hidden_end = index->end.offset;
+        }
     } else if (file->clean && file->value > hwm && tail->torn && file->value - hwm <= tail->max_n_lost) {
         rotten = true;
         hwm = file->value;
@@ -290,10 +344,9 @@ int nrd_log_recover(NrdLog *log)
             g_free(path);
         }
         nrd_store(&log->oldest, nrd_segment_base(segments->pdata[0]));
-    } else if (r == 0 && file.clean && file.value > 0) {
-        note_lost(log, 0, file.value);
     }
     if (r == 0) {
+        judge_ends(log, segments->len > 0, &file);
         nrd_segment_list_unref(log->list);
         log->list = nrd_segment_list_new((NrdSegment *const *)segments->pdata, segments->len);
         learn_newest(log);

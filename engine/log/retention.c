@@ -6,8 +6,7 @@
  *
  * A crash between the steps, or before the folder is synced, brings segments back: sealed ones like any other, which
  * are expired again. The side files go before their segment: a segment without an index is scanned at the next open, while
- * one that outlived its segment would be an orphan that nobody ever removes. Should a file system keep only the
- * second of the two removals, the orphan does no harm: it names base, end and size of the one segment it fits. */
+ * one that outlives its segment says that others have removed that (missing.c). */
 #include "engine/log/log_private.h"
 
 #include "engine/io/io.h"
@@ -49,6 +48,7 @@ static void detach(NrdLog *log, guint n, NrdDeleteReason reason)
     nrd_store(&log->oldest, nrd_segment_base(rest->items[0]));
     for (guint i = 0; i < n; i++)
         g_queue_push_tail(&log->detached, all->items[i]);
+    nrd_log_forget_missing_locked(log, nrd_segment_base(rest->items[0]));
     g_mutex_unlock(&log->lock);
     nrd_segment_list_unref(old);
     for (guint i = 0; i < n; i++) {
@@ -80,6 +80,9 @@ int nrd_log_trim(NrdLog *log, uint64_t offset, uint64_t *ret_n_detached)
         return r;
     if (offset > nrd_load(&log->hwm))
         return -EINVAL;
+    g_mutex_lock(&log->lock);
+    nrd_log_forget_missing_locked(log, offset);
+    g_mutex_unlock(&log->lock);
     guint n = count_below(log->list, offset);
     if (n > 0)
         detach(log, n, NRD_DELETE_TRIM);
@@ -249,6 +252,7 @@ static int remove_name(NrdLog *log, int dir_fd, NrdSegment *segment, char *path)
 
 static int remove_segment(NrdLog *log, int dir_fd, NrdSegment *segment)
 {
+    nrd_segment_bury(segment); /* a side file that outlives its segment says that somebody else has removed that */
     int r = remove_name(log, dir_fd, segment, nrd_segment_render_path(segment));
     if (r == 0)
         r = remove_name(log, dir_fd, segment, nrd_segment_index_path(segment));
@@ -317,7 +321,7 @@ static int remove_files(NrdLog *log, unsigned max_n, bool may_be_closed)
 {
     int dir_fd = -1;
 
-    if (next_removable(log) == NULL && !log->dir_unsynced)
+    if (next_removable(log) == NULL && !log->dir_unsynced && !nrd_log_has_forgotten(log))
         return 0;
     int r = nrd_io_open_dir(log->home.root_fd, log->home.dir, &dir_fd);
     if (r < 0) {
@@ -326,6 +330,7 @@ static int remove_files(NrdLog *log, unsigned max_n, bool may_be_closed)
         return r;
     }
     r = remove_in(log, dir_fd, max_n, may_be_closed);
+    nrd_log_remove_forgotten(log, dir_fd);
     int sync = sync_folder(log, dir_fd);
     nrd_io_close(&dir_fd);
     return r < 0 ? r : sync;

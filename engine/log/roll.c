@@ -106,27 +106,33 @@ static bool is_done(NrdSegment *active, const NrdLogSettings *settings)
 }
 
 /* Passes over offsets that were given out once: a gap at the end of the active segment, which is over with that. What
- * follows begins a new one, so that every frame stands at the offset that is expected of it. */
-static void skip_lost(NrdLog *log, NrdSegment *active)
+ * follows begins a new one, so that every frame stands at the offset that is expected of it. Where all segments are gone
+ * an empty one stands for them, so that what is lost is known by the next open, too. */
+static int skip_lost(NrdLog *log)
 {
     if (log->skip_to <= nrd_load(&log->next_offset))
-        return;
+        return 0;
+    if (nrd_log_active(log) == NULL) {
+        int r = start_segment(log, NULL);
+        if (r < 0)
+            return r;
+        nrd_segment_set_file_ms(nrd_log_active(log), nrd_clock_wall_ms()); /* it has its time, as an emptied one has */
+    }
     g_mutex_lock(&log->lock);
-    if (active != NULL)
-        nrd_segment_add_gap(active, log->skip_to);
+    nrd_segment_add_gap(nrd_log_active(log), log->skip_to);
     nrd_store(&log->next_offset, log->skip_to);
     nrd_store(&log->hwm, log->skip_to);
-    if (active == NULL)
-        nrd_store(&log->oldest, log->skip_to);
     g_mutex_unlock(&log->lock);
-    log->roll_needed = active != NULL;
+    log->roll_needed = true;
+    return 0;
 }
 
 int nrd_log_prepare_active(NrdLog *log)
 {
+    int r = skip_lost(log);
+    if (r < 0)
+        return r;
     NrdSegment *active = nrd_log_active(log);
-
-    skip_lost(log, active);
     if (active == NULL)
         return start_segment(log, NULL);
     if (nrd_load(&log->hwm) != nrd_load(&log->next_offset))

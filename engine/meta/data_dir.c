@@ -28,6 +28,29 @@ static int refuse(char **ret_why, int error, char *sentence)
 
 /* ---- the folder itself ---- */
 
+/* What to do about an error of the system, as the end of a sentence. */
+static const char *remedy(int error)
+{
+    switch (-error) {
+    case EACCES:
+    case EPERM:
+        return "; start naradfs as the user whom it belongs to, or as root, or give it to this one (chown -R)";
+    case ENOENT:
+        return "; make the folder that it is to lie in first";
+    case ENOTDIR:
+        return "; name a folder, or move away what has its name";
+    case ENOSPC:
+    case EDQUOT:
+        return "; make room on that file system first";
+    case EROFS:
+        return "; mount with -o ro, or make the file system writable";
+    case EIO:
+        return "; the disk fails: the kernel's log (dmesg) says more";
+    default:
+        return "";
+    }
+}
+
 /* The parent has to exist. It may be named through a symbolic link ("/."): only what lies inside DATA is ours to judge. */
 static int create_root(const char *path)
 {
@@ -58,7 +81,8 @@ static int open_root(const char *path, bool read_only, int *ret_fd, char **ret_w
                       g_strdup_printf("the data directory %s is a symbolic link; name the folder itself", path));
     if (rc < 0)
         return refuse(ret_why, rc,
-                      g_strdup_printf("the data directory %s cannot be opened: %s", path, g_strerror(-rc)));
+                      g_strdup_printf("the data directory %s cannot be opened: %s%s", path, g_strerror(-rc),
+                                      rc == -ENOENT && read_only ? "" : remedy(rc)));
     return 0;
 }
 
@@ -104,6 +128,13 @@ static int check_regular(int fd, int64_t *ret_mtime_ms)
     return rc;
 }
 
+static int refuse_odd_lock(int rc, const char *path, char **ret_why)
+{
+    return refuse(
+        ret_why, rc,
+        g_strdup_printf("%s/lock is not a regular file; remove it (rm -r %s/lock): a start makes it", path, path));
+}
+
 static int take_lock(NrdDataDir *dir, const char *path, bool read_only, char **ret_why)
 {
     /* O_NONBLOCK: a FIFO must not hold us up; it is refused below. */
@@ -114,12 +145,15 @@ static int take_lock(NrdDataDir *dir, const char *path, bool read_only, char **r
     if (fd == -EROFS)
         return refuse(ret_why, fd,
                       g_strdup_printf("the data directory %s is on a read-only file system; mount with -o ro", path));
+    if (fd == -EISDIR || fd == -ELOOP || fd == -ENXIO)
+        return refuse_odd_lock(fd, path, ret_why);
     if (fd < 0)
-        return refuse(ret_why, fd, g_strdup_printf("%s/lock cannot be opened: %s", path, g_strerror(-fd)));
+        return refuse(ret_why, fd,
+                      g_strdup_printf("%s/lock cannot be opened: %s%s", path, g_strerror(-fd), remedy(fd)));
     dir->lock_fd = fd;
     int rc = check_regular(fd, &dir->last_used_ms);
     if (rc == -EINVAL)
-        return refuse(ret_why, rc, g_strdup_printf("%s/lock is not a regular file; remove it", path));
+        return refuse_odd_lock(rc, path, ret_why);
     if (rc == 0)
         rc = nrd_io->lock(fd);
     if (rc == -EWOULDBLOCK) {
@@ -129,7 +163,8 @@ static int take_lock(NrdDataDir *dir, const char *path, bool read_only, char **r
             g_strdup_printf("the data directory %s is in use by %s; one daemon at a time serves it", path, holder));
     }
     if (rc < 0)
-        return refuse(ret_why, rc, g_strdup_printf("%s/lock cannot be locked: %s", path, g_strerror(-rc)));
+        return refuse(ret_why, rc,
+                      g_strdup_printf("%s/lock cannot be locked: %s%s", path, g_strerror(-rc), remedy(rc)));
     dir->owned = !read_only;
     if (dir->owned)
         write_pid(fd);
@@ -174,7 +209,8 @@ static int write_format(int root_fd, const char *path, char **ret_why)
     g_autofree char *text = g_strdup_printf("%d\n", NRD_DATA_FORMAT);
     int rc = nrd_io_replace_file(root_fd, "format", text, strlen(text));
     if (rc < 0)
-        return refuse(ret_why, rc, g_strdup_printf("%s/format cannot be written: %s", path, g_strerror(-rc)));
+        return refuse(ret_why, rc,
+                      g_strdup_printf("%s/format cannot be written: %s%s", path, g_strerror(-rc), remedy(rc)));
     return 0;
 }
 
@@ -192,15 +228,19 @@ static int check_format(int root_fd, const char *path, bool *ret_laid_out, char 
     }
     if (rc != -ENOENT)
         return refuse(ret_why, rc,
-                      g_strdup_printf("%s/format cannot be read: %s", path,
-                                      rc == -EINVAL ? "it is not a regular file" : g_strerror(-rc)));
+                      g_strdup_printf("%s/format cannot be read: %s%s", path,
+                                      rc == -EINVAL ? "it is not a regular file" : g_strerror(-rc),
+                                      rc == -EINVAL || rc == -ELOOP || rc == -ENXIO
+                                          ? "; put the file from a backup in its place"
+                                          : remedy(rc)));
     rc = nrd_io_list_dir(root_fd, ".", &names);
     if (rc < 0)
-        return refuse(ret_why, rc, g_strdup_printf("%s cannot be listed: %s", path, g_strerror(-rc)));
+        return refuse(ret_why, rc, g_strdup_printf("%s cannot be listed: %s%s", path, g_strerror(-rc), remedy(rc)));
     if (!counts_as_empty(names))
         return refuse(ret_why, -EINVAL,
                       g_strdup_printf("%s is not a data directory of naradfs: it is not empty and has no file "
-                                      "`format` (nothing was changed)",
+                                      "`format`; name an empty folder, or put `format` back if it is one (nothing was "
+                                      "changed)",
                                       path));
     *ret_laid_out = false;
     return 0;
@@ -226,9 +266,9 @@ static int check_meta(int root_fd, const char *path, char **ret_why)
     if (rc == 0 && S_ISDIR(st.st_mode))
         return 0;
     if (rc == 0 || rc != -ENOENT)
-        return refuse(
-            ret_why, rc < 0 ? rc : -ENOTDIR,
-            g_strdup_printf("%s/meta cannot be used: %s", path, rc < 0 ? g_strerror(-rc) : "it is not a folder"));
+        return refuse(ret_why, rc < 0 ? rc : -ENOTDIR,
+                      g_strdup_printf("%s/meta cannot be used: %s%s", path,
+                                      rc < 0 ? g_strerror(-rc) : "it is not a folder", remedy(rc < 0 ? rc : -ENOTDIR)));
     rc = nrd_io_list_dir(root_fd, "topics", &topics);
     if (rc == -ENOENT || (rc == 0 && topics->len == 0))
         return 0;
@@ -259,7 +299,8 @@ static int check_topics(int root_fd, const char *path, char **ret_why)
     if (rc == -ENOENT || (rc == 0 && !holds_record(records)))
         return 0;
     if (rc < 0)
-        return refuse(ret_why, rc, g_strdup_printf("%s/meta cannot be listed: %s", path, g_strerror(-rc)));
+        return refuse(ret_why, rc,
+                      g_strdup_printf("%s/meta cannot be listed: %s%s", path, g_strerror(-rc), remedy(rc)));
     return refuse(ret_why, -EIO,
                   g_strdup_printf(
                       "%s/topics is missing although there are topic records; restore it (nothing was changed)", path));
@@ -276,7 +317,8 @@ static int make_folders(int root_fd, const char *path, char **ret_why)
             rc = nrd_io_sync_dir(root_fd, folders[i]);
         if (rc < 0)
             return refuse(ret_why, rc,
-                          g_strdup_printf("%s/%s cannot be used as a folder: %s", path, folders[i], g_strerror(-rc)));
+                          g_strdup_printf("%s/%s cannot be used as a folder: %s%s", path, folders[i], g_strerror(-rc),
+                                          remedy(rc)));
     }
     return 0;
 }

@@ -176,11 +176,29 @@ char *nrd_topic_config_get(const NrdTopicConfig *config, const char *key_name)
     return key->words ? g_strdup(key->words[value]) : g_strdup_printf("%" G_GINT64_FORMAT, value);
 }
 
+/* The usual reasons why a line that looks right is refused; NULL: none of them. */
+static const char *odd_blank(const char *line, const char *equals)
+{
+    size_t n = strlen(line);
+    if (n > 0 && line[n - 1] == '\r')
+        return "ends with a carriage return: lines end with a newline alone";
+    if (g_ascii_isspace(line[0]) || g_ascii_isspace(line[n - 1]) ||
+        (equals && (equals == line || g_ascii_isspace(equals[-1]) || g_ascii_isspace(equals[1]))))
+        return "is not key=value, without blanks";
+    return NULL;
+}
+
 static int apply_line(NrdTopicConfig *config, const char *line, char **ret_why)
 {
     if (line[0] == '\0' || line[0] == '#')
         return 0;
     const char *equals = strchr(line, '=');
+    const char *odd = odd_blank(line, equals);
+    if (odd) {
+        g_autofree char *quoted = nrd_quote(line, strlen(line));
+        say(ret_why, g_strdup_printf("%s %s", quoted, odd));
+        return -EINVAL;
+    }
     if (!equals) {
         g_autofree char *quoted = nrd_quote(line, strlen(line));
         say(ret_why, g_strdup_printf("%s is not key=value", quoted));

@@ -93,8 +93,8 @@ static int read_offset(NrdOffsetStore *store, uint64_t hwm)
     gsize size = 0;
     const void *data = g_bytes_get_data(bytes, &size);
     if (size != OFFSET_SIZE) {
-        nrd_diag(NRD_LEVEL_WARNING, place(store), "%s has %" G_GSIZE_FORMAT " bytes instead of 8; not using it",
-                 store->offset_path, size);
+        nrd_diag(NRD_LEVEL_WARNING, place(store), "%s has %" G_GSIZE_FORMAT " byte%s instead of 8; not using it",
+                 store->offset_path, size, nrd_plural(size));
         return 0;
     }
     store->offset_whole = true;
@@ -162,8 +162,8 @@ static int read_ahead(NrdOffsetStore *store, NrdFrontier *state)
     gsize size = 0;
     const uint8_t *data = g_bytes_get_data(bytes, &size);
     if (size != AHEAD_SIZE)
-        nrd_diag(NRD_LEVEL_WARNING, place(store), "%s has %" G_GSIZE_FORMAT " bytes instead of %d", store->ahead_path,
-                 size, AHEAD_SIZE);
+        nrd_diag(NRD_LEVEL_WARNING, place(store), "%s has %" G_GSIZE_FORMAT " byte%s instead of %d", store->ahead_path,
+                 size, nrd_plural(size), AHEAD_SIZE);
     for (int i = 0; i < N_SLOTS && (gsize)(i + 1) * NRD_AHEAD_SLOT_SIZE <= size; i++)
         consider_slot(store, data + (size_t)i * NRD_AHEAD_SLOT_SIZE, i, state);
     if (store->anchor == NO_SLOT)

@@ -270,6 +270,90 @@ def test_check_finds_a_high_watermark_that_hides_records(data):
         assert (error["kind"], error["path"]) == ("hwm", "topics/t/p00000/hwm") and word in error["message"]
 
 
+def test_check_misses_segments(m):
+    """Gone or emptied, before and after a start that took the directory into service so; retention's are no loss."""
+    part = m.make("t")
+    for first in (0, 10, 20):
+        produce(part, *range(first, first + 10))
+        write_file(part + "/ctl", b"roll\n")
+    produce(part, 30)
+    m.stop()
+    shutil.copytree(m.data, m.base + "/whole")
+
+    def lost(code=4):
+        found = [f for f in check(m.data, code=code)[0] if f["severity"] == "error" and "offset" in f]
+        return sorted((f["offset"], f["end_offset"]) for f in found if f["kind"] in ("missing", "frame"))
+
+    def again(remove=(), empty=()):
+        shutil.rmtree(m.data)
+        shutil.copytree(m.base + "/whole", m.data)
+        for name in remove:
+            os.unlink(f"{m.data}/topics/t/p00000/{name}")
+        for base in empty:
+            os.truncate(f"{m.data}/topics/t/p00000/{base:020d}.log", 0)
+
+    def used():
+        m.start()
+        produce(part, "more")
+        m.stop()
+
+    cases = [([0], [(0, 10)]), ([10], [(10, 20)]), ([30], [(30, 31)]), ([0, 20], [(0, 10), (20, 30)])]
+    for bases, expected in cases:
+        again(remove=[f"{base:020d}.log" for base in bases])
+        assert set(lost()) == set(expected), bases
+        used()
+        assert set(lost()) == set(expected), bases
+        again(empty=bases)
+        assert set(lost()) == set(expected), bases
+        used()
+        assert set(lost()) == set(expected), bases
+    again(remove=[f"{base:020d}.log" for base in (0, 10, 20, 30)])
+    assert (0, 31) in lost()
+    used()
+    assert lost() == [(0, 31)]
+    again(remove=[f"{30:020d}.log", "hwm"])
+    assert lost() == [(30, 31)]
+    again(remove=[f"{10:020d}.log", f"{10:020d}.index"])
+    assert lost() == [(10, 20)]
+    again()
+    m.start()
+    write_file(part + "/ctl", b"trim 20\n")
+    m.stop()
+    assert lost(code=0) == []
+
+
+def test_check_warns_of_what_the_next_start_deletes(m):
+    """A topic's folder without its record: how many records there are in it."""
+    m.make("t", partitions=2)
+    produce(m.part("t", 0), *range(7))
+    produce(m.part("t", 1), *range(5))
+    m.make("none")
+    m.stop()
+    for topic in ("t", "none"):
+        os.rename(f"{m.data}/meta/{topic}.topic", f"{m.base}/{topic}.topic")
+    notes = {f["path"]: f["message"] for f in check(m.data)[0] if f["kind"] == "folder"}
+    assert "DELETES it with its 12 records" in notes["topics/t"] and "put meta/t.topic back" in notes["topics/t"]
+    assert "no record in it" in notes["topics/none"] and "DELETES" not in notes["topics/none"]
+    os.rename(f"{m.base}/t.topic", f"{m.data}/meta/t.topic")
+    assert "topics/t" not in {f["path"] for f in check(m.data)[0]}
+    m.start()
+    assert number(m.part("t", 0), "hwm") == 7 and not os.path.exists(m.topic("none"))
+
+
+def test_check_misses_folders_of_partitions(m):
+    m.make("t", partitions=3)
+    produce(m.part("t", 1), "x")
+    m.stop()
+    shutil.rmtree(m.data + "/topics/t/p00001")
+    (found,) = check(m.data)[0]  # a crash in the middle of mkdir leaves as much
+    assert (found["severity"], found["kind"], found["path"]) == ("note", "folder", "topics/t")
+    later = time.time() + 60
+    os.utime(m.data + "/topics/t", (later, later))
+    (found,) = check(m.data, code=4)[0]
+    assert found["severity"] == "error" and "1 of 3 partition folders is missing" in found["message"]
+    assert "lost" in found["message"]
+
+
 def test_check_finds_times_that_go_back(data):
     path = segments(f"{data}/topics/u/p00000")[0]
     with open(path, "rb") as file:
@@ -555,6 +639,27 @@ def test_dump_shows_damage_and_goes_on_behind_it(data, tmp_path):
 # -- topics, describe
 
 
+def test_dump_of_what_is_no_segment(m, tmp_path):
+    """Empty, cut within its first header, a folder, another kind of file: each gets its sentence."""
+    part = m.make("t")
+    produce(part, "x")
+    write_file(part + "/ctl", b"roll\n")
+    m.stop()
+    folder = m.data_part("t")
+    empty = segments(folder)[1]
+    assert b"the file is empty" in ctl("dump", empty) and [row["type"] for row in dump(empty)] == ["end"]
+    assert b", 1 record, codec none" in ctl("dump", segments(folder)[0])
+    assert "Is a directory; name a file in it: <20 digits>.log" in refused("dump", folder)
+    assert "No such file" in refused("dump", folder + "/nothing")
+    assert "is no segment but the side index of a segment" in refused("dump", f"{folder}/{0:020d}.index")
+    assert "not a regular file" in refused("dump", "/dev/null")
+    for n in (1, 26, 30):
+        cut = tmp_path / f"{0:020d}.log"
+        cut.write_bytes(read_file(segments(folder)[0])[:n])
+        assert b"no whole frame is in it" in ctl("dump", cut, code=1), n
+    assert b"no whole frame is in it" in ctl("dump", m.data + "/format", code=1)
+
+
 def rows(*arguments):
     return [json.loads(line) for line in ctl(*arguments).splitlines()]
 
@@ -714,6 +819,74 @@ def test_the_mount_is_found_when_it_is_the_only_one(mounts):
     assert os.path.isdir(m.topic("t"))  # nothing was unmounted outside
 
 
+def test_a_path_names_the_mount_and_the_topic(mounts):
+    """Several are mounted: a path, or the working folder, says which is meant, for every verb alike."""
+    m, other = mounts("one"), mounts("other")
+    produce(m.make("t"), "x")
+    other.make("u")
+
+    def at(cwd, *arguments, code=0):
+        done = subprocess.run([NARADCTL, *arguments], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              stdin=subprocess.DEVNULL, check=False)
+        assert done.returncode == code, (arguments, done.stderr)
+        return (done.stderr if code else done.stdout).decode()
+
+    topic = m.topic("t")
+    part = m.part("t")
+    for path in (topic, topic + "/", part, part + "/log", os.path.relpath(topic, "/")):
+        assert json.loads(at("/", "describe", "--json", path))["topic"] == "t"
+        assert json.loads(at("/", "config", "--json", path))["topic"] == "t"
+    assert at("/", "config", topic, "linger_ms=7") == "" and settings(m, "t")["linger_ms"] == "7"
+    for cwd in (m.mnt, m.mnt + "/topics", topic, part + "/records"):
+        assert json.loads(at(cwd, "topics", "--json"))["topic"] == "t"
+        assert "t  " in at(cwd, "top", "-n", "1")
+        assert json.loads(at(cwd, "describe", "--json", "t"))["topic"] == "t"
+        assert "there is no topic u at " + m.mnt in at(cwd, "describe", "u", code=1)
+    assert json.loads(at(topic, "describe", "--json", "."))["topic"] == "t"
+    assert json.loads(at(part, "describe", "--json", ".."))["topic"] == "t"
+    assert json.loads(at(m.mnt, "describe", "--json", "topics/t"))["topic"] == "t"
+    assert json.loads(at(m.mnt, "topics", "--json", other.mnt))["topic"] == "u"
+    assert json.loads(at("/", "topics", "--json", other.topic("u")))["topic"] == "u"
+    assert "no naradfs is mounted at /etc" in at("/", "topics", "/etc", code=1)
+    assert "is no name of a topic" in at(m.mnt, "describe", m.base, code=1)
+    assert "is a partition of t" in at("/", "delete", "--yes", part, code=1) and os.path.isdir(topic)
+    assert at("/", "delete", "--yes", topic) == "" and not os.path.exists(topic)
+
+
+def test_ctl_says_why_not(m):
+    """The reasons that a shell's echo does not learn; the topic's status shows the last one."""
+    part = m.make("t")
+    produce(part, *range(3))
+    ctl("ctl", m.mnt, "t/p00000", "roll")
+    ctl("ctl", part, "seek", "2")
+    assert number(part, "segments") == 2 and number(part, "frontier") == 2
+    ctl("ctl", m.topic("t"), "partitions", "2")
+    for arguments, sentence in [
+            ((part, "trim", "99"), "p00000: ctl: \"trim 99\" refused: the offset is above the high watermark"),
+            ((part, "trim", "x"), "trim takes an offset"),
+            ((part, "seek", "nowhere"), "seek takes an offset, start or end"),
+            ((part, "roll", "now"), "no such verb; a partition's ctl knows"),
+            ((m.topic("t"), "partitions", "1"), "the number of partitions only grows"),
+            ((m.topic("t"), "partitions", "2000"), "partitions cannot be"),
+            ((m.topic("t"), "delete", "0" * 16), "that is not this topic's incarnation id"),
+            ((m.topic("t"), "roll"), "roll is a verb of a partition: t/p00000"),
+            ((part, "delete", "0" * 16), "delete is a verb of a topic: t, not its p00000"),
+            ((m.topic("t") + "x", "roll"), "there is no topic tx"),
+    ]:
+        assert sentence in refused("ctl", *arguments), arguments
+    for arguments in [(), ("t",), ("t", "explode"), (m.mnt, "t", "seek", "1", "2")]:
+        refused("ctl", *arguments, code=2)
+    for what, sentence in [(b"linger_ms = 5\n", "without blanks"), (b"linger_ms=5\r\n", "carriage return"),
+                           (b" linger_ms=5\n", "without blanks"), (b"nonsense=5\n", "there is no setting")]:
+        assert fails(write_file, m.topic("t") + "/config", what) == errno.EINVAL
+        line = re.search(r"^refused      \d{4}-\S+Z: (config refused: .*)$", read_file(m.topic("t") + "/status").decode(), re.M)
+        assert sentence in line.group(1) and "nothing was changed" in line.group(1)
+    assert fails(write_file, part + "/ctl", b"roll\r\n") == errno.EINVAL
+    assert "p00000: ctl: \"roll?\" refused: it ends with a carriage return" in read_file(m.topic("t") + "/status").decode()
+    assert fails(os.rmdir, m.topic("t")) == errno.ENOTEMPTY
+    assert "rmdir refused: the topic retains records" in read_file(m.topic("t") + "/status").decode()
+
+
 def test_help_and_usage():
     assert b"usage: naradctl VERB" in ctl("--help")
     assert ctl("--version").startswith(b"naradctl 0.")
@@ -775,6 +948,18 @@ def test_export_and_import_carry_a_partition(data, target, tmp_path):
     produce(part, "the record after")
     assert number(part, "hwm") == 481
     assert number(target.part("t", 0), "hwm") == 0
+
+
+def test_export_and_import_say_which_records(m, target, tmp_path):
+    """Offsets are inclusive in words, as everywhere; a partition without a record has none."""
+    m.make("t", partitions=2)
+    produce(m.part("t"), *range(3))
+    for verb in ("export", "import"):
+        assert "unmount it first" in refused(verb, m.data, "t/p00000", tmp_path / "a.tar")
+    m.stop()
+    assert b"t/p00000: 3 records, offsets 0 to 2, written to" in ctl("export", m.data, "t/p00000", tmp_path / "a.tar")
+    assert b"t/p00001: no record, the next offset is 0, " in ctl("export", m.data, "t/p00001", tmp_path / "b.tar")
+    assert b"t/p00000: 3 records, offsets 0 to 2, imported" in ctl("import", target.data, "t/p00000", tmp_path / "a.tar")
 
 
 def test_export_keeps_keys_binary_and_what_retention_left(m, target, tmp_path):

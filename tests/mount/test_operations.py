@@ -95,6 +95,12 @@ def test_stop_while_files_are_open(m):
         pass
 
 
+def test_a_refusal(m):
+    produce(m.make("orders"), "x")
+    done = follow(m, "a refusal")
+    assert b"without blanks" in done.stdout and b"above the high watermark" in done.stdout + (done.stderr or b"")
+
+
 # -- backups
 
 

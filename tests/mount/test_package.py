@@ -109,3 +109,19 @@ def test_what_is_shipped_is_there():
             assert glob.glob(f"{ROOT}/{pattern}"), pattern
     for script in ("debian/rules", "debian/tests/smoke", "scripts/package"):
         assert os.access(f"{ROOT}/{script}", os.X_OK), script
+
+
+def test_every_folder_is_named():
+    """docs/architecture.md says what each folder is for; parts that are named after their script or target go with it."""
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    if done.returncode != 0:
+        return  # no checkout
+    folders = {os.path.dirname(path) for path in done.stdout.decode().splitlines() if "/" in path}
+    page = text("docs/architecture.md")
+    for folder in sorted(folders):
+        name = os.path.basename(folder)
+        if folder.startswith(("tests/fuzz/", "tests/unit/", "tests/fixtures/", "debian/")) or name.endswith(".d") or folder == ".ci":
+            continue
+        if folder == "ctl/completion":
+            continue
+        assert re.search(rf"(?<![\w-]){re.escape(name)}/", page), folder

@@ -2,10 +2,11 @@
 
 import errno
 import os
+import re
 import subprocess
 
 import pytest
-from support import NARADFS, configure, fails, open_fails, produce, read_file, wait_for, write_file, xattr
+from support import NARADFS, ROOT, configure, fails, open_fails, produce, read_file, wait_for, write_file, xattr
 
 QUOTE_MAX = 80
 
@@ -163,6 +164,7 @@ def start(*arguments, user=None):
     ("log_level=loud", "error, warning, notice, info or debug is expected"),
     ("partitions=0", 'partitions cannot be "0": a number from 1 to 1024 is allowed'),
     ("codec=gzip", 'codec cannot be "gzip": none or zstd is allowed'),
+    ("remount,ro", "cannot be remounted, not even read-only: umount it, then mount it"),
     ("cache_bytes=none", "cache_bytes=none: a decimal number from 1 to"),
 ])
 def test_options(tmp_path, option, words):
@@ -195,6 +197,53 @@ def test_data_of_a_newer_version(m, tmp_path):
     assert "says version 99, this program knows up to 1: use a newer naradfs" in said
 
 
+def something_else(path, kind):
+    """Puts what is no regular file in the place of a file."""
+    if os.path.isdir(path):
+        os.rename(path, path + ".away")
+    elif os.path.exists(path):
+        os.unlink(path)
+    if kind == "folder":
+        os.mkdir(path)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "link":
+        os.symlink("/etc/passwd", path)
+    else:
+        write_file(path, b"", os.O_CREAT)
+
+
+@pytest.mark.parametrize("name, kind, remedy", [
+    ("lock", "folder", "/lock is not a regular file; remove it (rm -r "),
+    ("lock", "fifo", "/lock is not a regular file; remove it"),
+    ("lock", "link", "/lock is not a regular file; remove it"),
+    ("format", "folder", "; put the file from a backup in its place"),
+    ("format", "fifo", "; put the file from a backup in its place"),
+    ("format", "link", "; put the file from a backup in its place"),
+    ("meta", "file", "/meta cannot be used: it is not a folder; name a folder, or move away what has its name"),
+    ("topics", "file", "; name a folder, or move away what has its name"),
+    ("ingress", "file", "; name a folder, or move away what has its name"),
+])
+def test_what_stands_in_the_place_of_a_file(m, name, kind, remedy):
+    """Each start that is refused says what to do."""
+    produce(m.make("t"), "x")
+    m.stop()
+    something_else(f"{m.data}/{name}", kind)
+    said = start(m.data, m.mnt)
+    assert remedy in said and m.data in said, said
+    assert os.path.exists(m.data + "/topics" if name != "topics" else m.data + "/topics.away")
+
+
+def test_data_that_is_none(tmp_path):
+    (tmp_path / "mnt").mkdir()
+    assert "make the folder that it is to lie in first" in start(tmp_path / "a" / "data", tmp_path / "mnt")
+    (tmp_path / "file").write_text("")
+    assert "name a folder, or move away" in start(tmp_path / "file", tmp_path / "mnt")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("")
+    assert "name an empty folder, or put `format` back" in start(tmp_path / "full", tmp_path / "mnt")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
 def test_a_user_without_rights(tmp_path):
     os.chmod(tmp_path, 0o755)
@@ -209,3 +258,20 @@ def test_a_setting_that_was_refused_can_be_set_right(m):
     m.make("t")
     told(m, errno.EINVAL, write_file, m.topic("t") + "/config", b"linger_ms=60001\n", words=["60000"])
     configure(m.topic("t"), linger_ms=60000)
+
+
+# -- words
+
+
+def test_no_message_says_1_records():
+    """A count in a message is followed by a word that goes with every number (nrd_plural)."""
+    nouns = "record|byte|segment|frame|partition|topic|file|place|slot|part|time|offset"
+    count = rf'(?:%u|%zu|%d|%" (?:PRI[ud](?:32|64)|G_GU?INT64_FORMAT|G_GSIZE_FORMAT|N) ") (?:{nouns})s\b'
+    found = []
+    for folder in ("engine", "fs", "ctl", "mount"):
+        for where, _, names in os.walk(os.path.join(ROOT, folder)):
+            for name in (name for name in names if name.endswith(".c")):
+                with open(os.path.join(where, name), encoding="utf-8") as file:
+                    found += [f"{name}: {line.strip()}" for line in file if re.search(count, line)]
+    always_many = ("are missing", "bytes stored as", "are there and not served")
+    assert [line for line in found if not any(words in line for words in always_many)] == []

@@ -1,9 +1,12 @@
 """The pages that a person reads: `status` at the root, of a topic and of a partition, and HELP."""
 
 import errno
+import glob
 import os
 import re
+import shutil
 import subprocess
+import time
 
 import pytest
 import seglog
@@ -199,6 +202,142 @@ def test_damage_that_is_known(m):
     write_file(part + "/ctl", b"trim %d\n" % int(xattr(part, "hwm")))
     assert root(m)[1]["state"] == "ok" and page(part + "/status")[1]["state"] == "ok"
     assert page(m.topic("t") + "/status")[1]["state"] == "ok"
+
+
+def segments_of(m, topic="t"):
+    """Three sealed segments of ten records, at 0, 10 and 20, and an active one with record 30."""
+    part = m.make(topic)
+    for first in (0, 10, 20):
+        produce(part, *range(first, first + 10))
+        write_file(part + "/ctl", b"roll\n")
+    produce(part, 30)
+    m.stop()
+    return part, m.data_part(topic)
+
+
+def remove(folder, *names):
+    for name in names:
+        for path in glob.glob(f"{folder}/{name}"):
+            os.unlink(path)
+
+
+def segment(base, suffix="log"):
+    return f"{base:020d}.{suffix}"
+
+
+@pytest.mark.parametrize("names, said, n_left", [
+    ([segment(0)], "records 0 to 9 are missing (10 records)", 21),
+    ([segment(0), segment(10)], "20 records are missing in 2 places, the first at offset 0, the last at 19", 11),
+    ([segment(10)], "records 10 to 19 are missing (10 records)", 21),
+    ([segment(10, "*")], "records 10 to 19 are missing (10 records)", 21),
+    ([segment(0), segment(20)], "20 records are missing in 2 places, the first at offset 0, the last at 29", 11),
+    ([segment(30)], "record 30 is missing", 30),
+    ([segment(30, "*")], "record 30 is missing", 30),
+    ([segment(30), "hwm"], "record 30 is missing", 30),
+    (["*.log"], "records 0 to 30 are missing (31 records)", 0),
+    (["*.log", "*.index"], "records 0 to 30 are missing (31 records)", 0),
+    (["*.log", "hwm"], "records 0 to 30 are missing (31 records)", 0),
+])
+def test_a_segment_that_is_gone(m, names, said, n_left):
+    """Status says so by itself, before anybody uses the partition, and at every start, until a trim has passed it."""
+    part, folder = segments_of(m)
+    remove(folder, *names)
+    for n_more in range(3):
+        m.start()
+        wait_for(lambda: f"\nt/p00000  {said}\n    the rest is served; " in root(m)[0], "the loss to be told")
+        assert root(m)[1]["state"] == "1 partition with lost records"
+        assert page(part + "/status")[1]["damage"] == said
+        assert f"\np00000  {said}; " in page(m.topic("t") + "/status")[0]
+        assert metric(m, "narad_lost_records") == 31 - n_left
+        assert len(log(part).splitlines()) == n_left + n_more
+        produce(part, "more")  # offsets that were given out are not given out again
+        assert number(part, "hwm") == 32 + n_more and read_file(f"{part}/records/{31 + n_more}") == b"more"
+        m.stop()
+    m.start()
+    assert len(log(part).splitlines()) == n_left + 3
+    write_file(part + "/ctl", b"roll\n")
+    write_file(part + "/ctl", b"trim 34\n")
+    assert root(m)[1]["state"] == "ok"
+    m.restart()
+    assert log(part) == b"" and number(part, "hwm") == 34
+    assert root(m)[1]["state"] == "ok"
+
+
+@pytest.mark.parametrize("base", [0, 10, 30])
+def test_a_segment_that_is_put_back(m, base):
+    """Taken away, missed by a start, and restored: nothing is missing any more."""
+    part, folder = segments_of(m)
+    os.rename(f"{folder}/{segment(base)}", m.base + "/away")
+    m.start()
+    wait_for(lambda: root(m)[1]["state"] != "ok", "the loss to be told")
+    produce(part, 31)
+    m.stop()
+    os.rename(m.base + "/away", f"{folder}/{segment(base)}")
+    m.start()
+    assert log(part) == b"".join(b"%d\n" % n for n in range(32))
+    assert root(m)[1]["state"] == "ok"
+    m.restart()
+    assert len(log(part).splitlines()) == 32 and root(m)[1]["state"] == "ok"
+
+
+def test_a_segment_that_is_empty(m):
+    part, folder = segments_of(m)
+    for base in (0, 20):
+        os.truncate(f"{folder}/{segment(base)}", 0)
+    m.start()
+    said = "20 records are missing in 2 places, the first at offset 0, the last at 29"
+    wait_for(lambda: said in root(m)[0], "the loss to be told")
+    assert log(part) == b"".join(b"%d\n" % n for n in (*range(10, 20), 30))
+    assert sorted(os.listdir(part + "/records"), key=int) == [str(n) for n in (*range(10, 20), 30)]
+
+
+def test_a_partition_whose_folder_is_gone(m):
+    m.make("t", partitions=3)
+    produce(m.part("t", 1), "x")
+    m.stop()
+    shutil.rmtree(m.data_part("t", 1))
+    said = len(m.stderr())
+    m.start()
+    line = wait_for(lambda: re.search(r"topics/t/p00001 is missing .*they are lost.*", m.stderr()[said:]), "the line").group(0)
+    assert "partition=00001" in line and m.stderr()[said:].count("is missing and is made anew") == 1
+    assert log(m.part("t", 1)) == b""
+
+
+def test_what_retention_deletes_is_not_missing(m):
+    part, folder = segments_of(m)
+    m.start()
+    write_file(part + "/ctl", b"trim 20\n")
+    m.restart()
+    assert log(part).splitlines()[0] == b"20"
+    time.sleep(0.3)
+    assert root(m)[1]["state"] == "ok" and number(part, "oldest_offset") == 20
+    assert sorted(name for name in os.listdir(folder) if name.endswith((".log", ".index"))) == \
+        [segment(20, "index"), segment(20), segment(30, "index"), segment(30)]
+
+
+def test_records_that_hwm_hides(m):
+    """An hwm that was set back: status tells what is there and not served, until the next commit."""
+    part, folder = segments_of(m)
+    write_file(folder + "/hwm", (10).to_bytes(8, "big"))
+    m.start()
+    wait_for(lambda: root(m)[1]["state"] != "ok", "the records to be missed")
+    text, line = root(m)
+    said = "record 30 is there and not served: the hwm file ends before it"
+    assert line["state"] == "1 partition with records that are not served"
+    assert f"\nt/p00000  {said}\n    the next record produced here " in text
+    text, line = page(part + "/status")
+    assert (line["state"], line["hidden"]) == ("hiding", said)
+    assert page(m.topic("t") + "/status")[1]["state"] == "not all is well, see below"
+    assert metric(m, "narad_partitions_hiding_records") == 1
+    m.restart()
+    wait_for(lambda: root(m)[1]["state"] == "1 partition with records that are not served", "the same after a stop")
+    produce(part, 31)
+    assert log(part).splitlines()[-2:] == [b"30", b"31"]
+    assert root(m)[1]["state"] == "ok" and page(part + "/status")[1]["state"] == "ok"
+    m.stop()
+    write_file(folder + "/hwm", (28).to_bytes(8, "big"))
+    m.start()
+    wait_for(lambda: "\nt/p00000  records 30 to 31 (2 records) are there and not served: " in root(m)[0], "both")
 
 
 def test_copies_are_not_produced(m):

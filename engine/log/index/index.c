@@ -91,3 +91,24 @@ void nrd_index_continue(NrdIndex *index, const NrdIndex *old, const NrdIndexEnd 
                                 .commit_ms = MAX(old->end.commit_ms, index->end.commit_ms) };
     index->after_gap = old->after_gap;
 }
+
+static void add_hole(NrdDamage *damage, const NrdGap *gap)
+{
+    if (damage->n_holes == 0 || gap->offset < damage->first_missing)
+        damage->first_missing = gap->offset;
+    damage->missing_end = MAX(damage->missing_end, gap->end_offset);
+    damage->n_holes++;
+    damage->n_missing += gap->end_offset - gap->offset;
+}
+
+void nrd_damage_add(NrdDamage *damage, const NrdGap *gap)
+{
+    if (gap->pos == gap->end_pos) {
+        add_hole(damage, gap);
+        return;
+    }
+    if (damage->n_frames == 0 || gap->offset < damage->first_offset)
+        damage->first_offset = gap->offset;
+    damage->n_frames++;
+    damage->n_records += gap->end_offset - gap->offset;
+}

@@ -29,12 +29,19 @@ typedef struct NrdGap {
     uint64_t end_offset;
 } NrdGap;
 
-/* Damage that is known: gaps, the offsets lost in them, the first of these. */
+/* Damage that is known: places of damage, the offsets lost in them, the first of these. */
 typedef struct NrdDamage {
-    uint64_t n_frames;
+    uint64_t n_frames; /* where there are bytes that are no good frame */
     uint64_t n_records;
     uint64_t first_offset; /* only with n_frames above 0 */
+    /* and where there is nothing: a segment's file is gone, emptied, or ends between two frames before it should */
+    uint64_t n_holes;
+    uint64_t n_missing;                  /* records */
+    uint64_t first_missing, missing_end; /* only with n_holes above 0: [the first, behind the last) */
 } NrdDamage;
+
+/* Adds a gap to what is known. Pure. */
+void nrd_damage_add(NrdDamage *damage, const NrdGap *gap);
 
 /* Where a segment ends, as far as it is indexed. */
 typedef struct NrdIndexEnd {

@@ -42,12 +42,16 @@ static uint64_t file_size(const Header *header)
     return (1 + nrd_index_n_blocks(header->n_entries) + nrd_index_n_blocks(header->n_gaps)) * NRD_INDEX_BLOCK_BYTES;
 }
 
+static bool is_header(const uint8_t *bytes)
+{
+    return memcmp(bytes, magic, sizeof magic) == 0 && nrd_get_be32(bytes + AT_VERSION) == VERSION &&
+           nrd_get_be32(bytes + AT_HEADER_CRC) == nrd_crc32c(0, bytes, AT_HEADER_CRC);
+}
+
 /* Takes a header apart; false when it is not the one of this segment. */
 static bool parse_header(const NrdIndexFileId *id, const uint8_t *bytes, Header *ret_header)
 {
-    if (memcmp(bytes, magic, sizeof magic) != 0 || nrd_get_be32(bytes + AT_VERSION) != VERSION)
-        return false;
-    if (nrd_get_be32(bytes + AT_HEADER_CRC) != nrd_crc32c(0, bytes, AT_HEADER_CRC))
+    if (!is_header(bytes))
         return false;
     if (nrd_get_be64(bytes + AT_BASE) != id->base || nrd_get_be64(bytes + AT_END) != id->end_offset ||
         nrd_get_be64(bytes + AT_SIZE) != id->size_bytes || nrd_get_be32(bytes + AT_KIND) != (uint32_t)id->kind)
@@ -62,30 +66,62 @@ static bool parse_header(const NrdIndexFileId *id, const uint8_t *bytes, Header 
     return ret_header->n_entries <= id->size_bytes && ret_header->n_gaps <= id->size_bytes + 1;
 }
 
-/* Opens the file and reads its header. */
-static int open_and_parse(const NrdIndexFileId *id, int *ret_fd, Header *ret_header)
+/* Opens the file and reads what may be its header. */
+static int open_and_read(int root_fd, const char *path, uint8_t bytes[HEADER_BYTES], int *ret_fd, uint64_t *ret_size)
 {
-    uint8_t bytes[HEADER_BYTES];
     size_t n = 0;
     struct stat st;
 
-    int fd = nrd_io->open(id->root_fd, id->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+    int fd = nrd_io->open(root_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
     if (fd < 0)
         return fd == -ELOOP || fd == -ENXIO ? -ENOENT : fd;
     int r = nrd_io->fstat(fd, &st);
     if (r == 0 && !S_ISREG(st.st_mode))
         r = -ENOENT;
     if (r == 0)
-        r = nrd_io_pread_full(fd, bytes, sizeof bytes, 0, &n);
-    if (r == 0 && (n < sizeof bytes || !parse_header(id, bytes, ret_header)))
-        r = -ENOENT;
-    if (r == 0 && (uint64_t)st.st_size != file_size(ret_header))
+        r = nrd_io_pread_full(fd, bytes, HEADER_BYTES, 0, &n);
+    if (r == 0 && n < HEADER_BYTES)
         r = -ENOENT;
     if (r < 0) {
         nrd_io_close(&fd);
         return r;
     }
     *ret_fd = fd;
+    *ret_size = (uint64_t)st.st_size;
+    return 0;
+}
+
+static int open_and_parse(const NrdIndexFileId *id, int *ret_fd, Header *ret_header)
+{
+    uint8_t bytes[HEADER_BYTES];
+    uint64_t size = 0;
+    int fd = -1;
+
+    int r = open_and_read(id->root_fd, id->path, bytes, &fd, &size);
+    if (r < 0)
+        return r;
+    if (!parse_header(id, bytes, ret_header) || size != file_size(ret_header)) {
+        nrd_io_close(&fd);
+        return -ENOENT;
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+int nrd_index_file_claim(int root_fd, const char *path, uint64_t base, uint64_t *ret_end_offset)
+{
+    uint8_t bytes[HEADER_BYTES];
+    uint64_t size;
+    int fd = -1;
+
+    int r = open_and_read(root_fd, path, bytes, &fd, &size);
+    if (r < 0)
+        return r;
+    nrd_io_close(&fd);
+    uint64_t end = nrd_get_be64(bytes + AT_END);
+    if (!is_header(bytes) || nrd_get_be64(bytes + AT_BASE) != base || end <= base || end > INT64_MAX)
+        return -ENOENT;
+    *ret_end_offset = end;
     return 0;
 }
 

@@ -52,6 +52,10 @@ typedef struct NrdIndexFileId {
 /* Reads the header alone. -ENOENT when there is no usable file; other errors: the disk. */
 int nrd_index_file_read_end(const NrdIndexFileId *id, NrdIndexEnd *ret_end, uint64_t *ret_n_gaps) NRD_MUST_CHECK;
 
+/* Which offsets the file says that its segment, which begins at base, has: up to *ret_end_offset. Whether that segment is
+ * there, and what it holds, does not matter. Errors as above. */
+int nrd_index_file_claim(int root_fd, const char *path, uint64_t base, uint64_t *ret_end_offset) NRD_MUST_CHECK;
+
 /* Maps it. Errors as above. One reference, the caller's. */
 int nrd_index_file_map(const NrdIndexFileId *id, NrdIndexMap **ret_map) NRD_MUST_CHECK;
 

@@ -182,14 +182,6 @@ void nrd_segment_add_frame(NrdSegment *segment, uint64_t size_bytes, uint32_t n_
     g_mutex_unlock(&segment->lock);
 }
 
-void nrd_segment_add_gap(NrdSegment *segment, uint64_t end_offset)
-{
-    g_mutex_lock(&segment->lock);
-    nrd_index_add_gap(segment->index, segment->index->end.pos, end_offset);
-    segment->end = segment->index->end;
-    g_mutex_unlock(&segment->lock);
-}
-
 NrdIndexEnd nrd_segment_end(NrdSegment *segment)
 {
     g_mutex_lock(&segment->lock);

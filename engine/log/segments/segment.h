@@ -56,6 +56,10 @@ void nrd_segment_unpin(NrdSegment *segment);
 /* Closes the descriptor as soon as nobody has it pinned; the next pin opens the file anew. */
 void nrd_segment_drop_fd(NrdSegment *segment);
 
+/* Its files are about to be removed: no side file is written any more, so that none outlives its segment. Waits for who
+ * writes one. */
+void nrd_segment_bury(NrdSegment *segment);
+
 /* Its file is gone: gives back the descriptor, as above, and the mapping of the side file, so that the disk gets its space
  * back while somebody still has the segment. */
 void nrd_segment_let_go(NrdSegment *segment);
@@ -72,7 +76,8 @@ void nrd_segment_set_index(NrdSegment *segment, NrdIndex *index, uint64_t size_b
 void nrd_segment_add_frame(NrdSegment *segment, uint64_t size_bytes, uint32_t n_records, uint64_t text_bytes,
                            int64_t commit_ms);
 
-/* The active segment only, by the committer: the offsets up to end_offset are lost, in no bytes. */
+/* The active segment only, by the committer: the offsets up to end_offset are lost, in no bytes, which is
+ * known from now on, and is not logged. */
 void nrd_segment_add_gap(NrdSegment *segment, uint64_t end_offset);
 
 /* Turns the active segment into a sealed one that ends at end_offset, and writes its side file (a failure is only

@@ -2,8 +2,10 @@
 #include "engine/log/segments/segment_files.h"
 
 #include "engine/io/io.h"
+#include "engine/log/index/index_file.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -77,7 +79,13 @@ static bool has_segment(const GArray *files, uint64_t base)
     return g_array_binary_search((GArray *)files, &file, by_base, NULL);
 }
 
-int nrd_segment_files_orphans(int root_fd, const char *dir, const GArray *files, GArray *orphans)
+static gint by_number(gconstpointer a, gconstpointer b)
+{
+    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+    return left < right ? -1 : left > right;
+}
+
+int nrd_segment_files_orphans(int root_fd, const char *dir, const char *suffix, const GArray *files, GArray *orphans)
 {
     GPtrArray *names = g_ptr_array_new_with_free_func(g_free);
     int dir_fd = -1;
@@ -86,10 +94,29 @@ int nrd_segment_files_orphans(int root_fd, const char *dir, const GArray *files,
     int r = list_names(root_fd, dir, names, &dir_fd);
     nrd_io_close(&dir_fd);
     for (guint i = 0; r == 0 && i < names->len; i++) {
-        if (parse_name(names->pdata[i], ".rendered", &base) && !has_segment(files, base))
+        if (parse_name(names->pdata[i], suffix, &base) && base < INT64_MAX && !has_segment(files, base))
             g_array_append_val(orphans, base);
     }
+    g_array_sort(orphans, by_number);
     g_ptr_array_unref(names);
+    return r;
+}
+
+int nrd_segment_files_missing(int root_fd, const char *dir, const GArray *files, GArray *missing)
+{
+    g_autoptr(GArray) bases = g_array_new(FALSE, FALSE, sizeof(uint64_t));
+    int r = nrd_segment_files_orphans(root_fd, dir, ".index", files, bases);
+
+    for (guint i = 0; r == 0 && i < bases->len; i++) {
+        uint64_t base = g_array_index(bases, uint64_t, i);
+        NrdGap gap = { .pos = base, .end_pos = base, .offset = base };
+        g_autofree char *path = g_strdup_printf("%s/%020" PRIu64 ".index", dir, base);
+        r = nrd_index_file_claim(root_fd, path, base, &gap.end_offset);
+        if (r == 0)
+            g_array_append_val(missing, gap);
+        else if (r == -ENOENT)
+            r = 0; /* no file that this log has written */
+    }
     return r;
 }
 

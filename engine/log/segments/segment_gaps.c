@@ -25,9 +25,29 @@ void nrd_segment_report_gap(NrdSegment *segment, const NrdGap *gap)
         return;
     __atomic_add_fetch(&segment->home->n_gaps, 1, __ATOMIC_ACQ_REL);
     nrd_counter_add(NRD_COUNTER_CORRUPT_FRAMES, 1);
-    nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(segment->home, (int64_t)gap->offset),
-             "damaged frame in segment %020" PRIu64 " at byte %" PRIu64 ": %" PRIu64 " record%s lost", segment->base,
-             gap->pos, gap->end_offset - gap->offset, nrd_plural(gap->end_offset - gap->offset));
+    uint64_t n_lost = gap->end_offset - gap->offset;
+    NrdPlace place = nrd_segment_home_place(segment->home, (int64_t)gap->offset);
+    if (gap->pos == gap->end_pos)
+        nrd_diag(NRD_LEVEL_WARNING, place,
+                 "%" PRIu64 " record%s missing up to offset %" PRIu64 ": segment %020" PRIu64
+                 " ends before the next one begins, so a file is gone, or was emptied or cut",
+                 n_lost, nrd_plural(n_lost), gap->end_offset - 1, segment->base);
+    else
+        nrd_diag(NRD_LEVEL_WARNING, place,
+                 "damaged frame in segment %020" PRIu64 " at byte %" PRIu64 ": %" PRIu64 " record%s lost",
+                 segment->base, gap->pos, n_lost, nrd_plural(n_lost));
+}
+
+void nrd_segment_add_gap(NrdSegment *segment, uint64_t end_offset)
+{
+    g_mutex_lock(&segment->lock);
+    NrdIndexEnd from = segment->index->end;
+    NrdGap gap = { from.pos, from.pos, from.offset, end_offset };
+    nrd_index_add_gap(segment->index, from.pos, end_offset);
+    segment->end = segment->index->end;
+    (void)learn_gap_locked(segment, &gap); /* whose records are lost was told and counted when that was found */
+    g_mutex_unlock(&segment->lock);
+    __atomic_add_fetch(&segment->home->n_gaps, 1, __ATOMIC_ACQ_REL);
 }
 
 void nrd_segment_report_gaps(NrdSegment *segment, const GArray *gaps)
@@ -39,13 +59,8 @@ void nrd_segment_report_gaps(NrdSegment *segment, const GArray *gaps)
 void nrd_segment_add_damage(NrdSegment *segment, NrdDamage *damage)
 {
     g_mutex_lock(&segment->lock);
-    for (guint i = 0; segment->known_gaps != NULL && i < segment->known_gaps->len; i++) {
-        const NrdGap *gap = &g_array_index(segment->known_gaps, NrdGap, i);
-        if (damage->n_frames == 0 || gap->offset < damage->first_offset)
-            damage->first_offset = gap->offset;
-        damage->n_frames++;
-        damage->n_records += gap->end_offset - gap->offset;
-    }
+    for (guint i = 0; segment->known_gaps != NULL && i < segment->known_gaps->len; i++)
+        nrd_damage_add(damage, &g_array_index(segment->known_gaps, NrdGap, i));
     g_mutex_unlock(&segment->lock);
 }
 

@@ -26,6 +26,8 @@ struct NrdSegment {
     GList map_lru;    /* data is the segment; linked while there is a map */
 
     GMutex load_lock; /* one load or repair at a time; held across I/O */
+    /* guarded by load_lock */
+    bool buried; /* its files go: nothing more is written beside it */
 
     GMutex lock;
     /* guarded by lock */

@@ -16,7 +16,7 @@ NrdIndexFileId nrd_segment_side_id(const NrdSegment *segment, const char *path, 
 
 void nrd_segment_write_side(NrdSegment *segment, const NrdIndex *index, uint64_t size_bytes, NrdIndexFileKind kind)
 {
-    if (segment->home->read_only || __atomic_load_n(&segment->home->abandoned, __ATOMIC_ACQUIRE))
+    if (segment->home->read_only || segment->buried || __atomic_load_n(&segment->home->abandoned, __ATOMIC_ACQUIRE))
         return;
     char *path = nrd_segment_index_path(segment);
     NrdIndexFileId id = nrd_segment_side_id(segment, path, index->end.offset, size_bytes);
@@ -26,6 +26,13 @@ void nrd_segment_write_side(NrdSegment *segment, const NrdIndex *index, uint64_t
         nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(segment->home, NRD_NO_OFFSET),
                  "cannot write index %s: %s; it will be rebuilt when it is needed", path, g_strerror(-r));
     g_free(path);
+}
+
+void nrd_segment_bury(NrdSegment *segment)
+{
+    g_mutex_lock(&segment->load_lock);
+    segment->buried = true;
+    g_mutex_unlock(&segment->load_lock);
 }
 
 void nrd_segment_seal(NrdSegment *segment, uint64_t end_offset)

@@ -39,6 +39,7 @@ struct NrdLog {
     bool hwm_empty_failed; /* an attempt failed: the next one makes the kernel write anew */
     bool roll_needed;      /* the active segment must not be written to any more */
     uint64_t skip_to;      /* offsets below were given out once, though no record of them is left; see recovery.c */
+    uint64_t hidden_end;   /* set at the open: whole records up to here may stand above the high watermark */
     bool told_late_clock;  /* that commit times are far ahead of the clock */
     int commit_error;      /* the failure that was logged last; 0 after a success. Others read it atomically */
     uint64_t zero_end;     /* the active segment's file may hold zeros up to here; see zero_ahead.h */
@@ -61,9 +62,11 @@ struct NrdLog {
     int poison_errno;
     char *poison_reason;
     NrdLogSettings settings;
-    GList *texts;    /* NrdText, open ones */
-    GList *rendered; /* NrdRendered, likewise */
-    GQueue detached; /* NrdSegment, a reference each: out of the list, their files still there; oldest first */
+    GArray *missing;   /* NrdGap: segments that others removed, before the oldest one; ascending; missing.c */
+    GArray *forgotten; /* NrdGap, of which nobody is to be told any more */
+    GList *texts;      /* NrdText, open ones */
+    GList *rendered;   /* NrdRendered, likewise */
+    GQueue detached;   /* NrdSegment, a reference each: out of the list, their files still there; oldest first */
 
     GMutex remove_lock; /* one removal of files at a time; held across I/O, never by a commit */
     /* guarded by remove_lock */

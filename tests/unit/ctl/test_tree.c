@@ -28,10 +28,31 @@ static void test_state_line(void)
     g_assert_null(nrd_tree_state_line(""));
 }
 
+static void test_paths(void)
+{
+    g_assert_cmpstr(nrd_tree_below("/mnt/a", "/mnt/a"), ==, "");
+    g_assert_cmpstr(nrd_tree_below("/mnt/a", "/mnt/a/topics/t"), ==, "topics/t");
+    g_assert_null(nrd_tree_below("/mnt/a", "/mnt/ab"));
+    g_assert_null(nrd_tree_below("/mnt/a", "/mnt"));
+    char *topic = NULL, *partition = NULL;
+    g_assert_true(nrd_tree_split("t/p00003/log", &topic, &partition));
+    g_assert_cmpstr(topic, ==, "t");
+    g_assert_cmpstr(partition, ==, "p00003");
+    g_free(topic);
+    g_free(partition);
+    g_assert_true(nrd_tree_split("t/children", &topic, &partition));
+    g_assert_null(partition);
+    g_free(topic);
+    g_assert_false(nrd_tree_split("", &topic, &partition));
+    g_autofree char *refused = nrd_tree_line("state        ok\nrefused      T: no\n", "refused");
+    g_assert_cmpstr(refused, ==, "T: no");
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/ctl/tree/mounts", test_mounts);
     g_test_add_func("/ctl/tree/state-line", test_state_line);
+    g_test_add_func("/ctl/tree/paths", test_paths);
     return g_test_run();
 }

@@ -4,6 +4,7 @@
 #include "engine/base/diag.h"
 #include "engine/base/endian.h"
 #include "engine/io/io.h"
+#include "engine/log/index/index_file.h"
 
 #include <errno.h>
 #include <string.h>
@@ -266,6 +267,85 @@ static void test_known_damage(void)
     }
 }
 
+static bool trouble(Fixture *f)
+{
+    bool found = true;
+    g_assert_cmpint(nrd_log_peek_trouble(f->root_fd, "p", &found), ==, 0);
+    return found;
+}
+
+/* What names and headers tell of a log that is closed: nothing of one that is well, was killed, or lost side files; something
+ * of each that has lost a segment or has an hwm that is not its own. */
+static void test_trouble(void)
+{
+    static const char *const lost[] = { "00000000000000000000.log", "00000000000000000010.log",
+                                        "00000000000000000020.log" };
+    Fixture f;
+    fill(&f);
+    g_assert_false(trouble(&f));
+    for (size_t i = 0; i < G_N_ELEMENTS(lost); i++) {
+        GByteArray *bytes = fixture_get(&f, lost[i]);
+        fixture_remove(&f, lost[i]);
+        g_assert_true(trouble(&f));
+        fixture_put(&f, lost[i], "", 0);
+        g_assert_true(trouble(&f));
+        fixture_put(&f, lost[i], bytes->data, bytes->len);
+        g_assert_false(trouble(&f));
+        g_byte_array_unref(bytes);
+    }
+    fixture_put(&f, "hwm", "\0\0\0\0\0\0\0\031", 8); /* 25 */
+    g_assert_true(trouble(&f));
+    fixture_open(&f);
+    fixture_close(&f); /* still hidden */
+    g_assert_true(trouble(&f));
+    fixture_put(&f, "hwm", "\0\0\0\0\0\0\0\005", 8);
+    g_assert_true(trouble(&f));
+    fixture_put(&f, "hwm", "", 0);
+    g_assert_false(trouble(&f));
+    fixture_remove(&f, "00000000000000000010.index");
+    g_assert_false(trouble(&f));
+    fixture_tear_down(&f);
+}
+
+static void put_index(Fixture *f, uint64_t base, uint64_t n)
+{
+    g_autofree char *path = g_strdup_printf("p/%020" G_GUINT64_FORMAT ".index", base);
+    NrdIndexFileId id = {
+        .root_fd = f->root_fd, .path = path, .base = base, .end_offset = base + n, .size_bytes = 100
+    };
+    NrdIndex *index = nrd_index_new(base + n);
+    g_assert_cmpint(nrd_index_file_write(&id, index), ==, 0);
+    nrd_index_free(index);
+}
+
+/* A side file without its segment is believed as far as so many records can have been lost: one that was put there from
+ * elsewhere moves no offset. */
+static void test_foreign_index(void)
+{
+    Fixture f;
+    fill(&f);
+    put_index(&f, (uint64_t)1 << 40, 10);
+    g_assert_true(trouble(&f));
+    fixture_open(&f);
+    g_assert_cmpuint(fixture_stats(&f).next_offset, ==, 30);
+    g_assert_cmpuint(fixture_stats(&f).damage.n_holes, ==, 0);
+    g_assert_cmpuint(fixture_commit(&f, "on"), ==, 30);
+    fixture_tear_down(&f);
+
+    fill(&f);
+    put_index(&f, 30, 10); /* the next segment's */
+    fixture_put(&f, "hwm", "", 0);
+    fixture_open(&f);
+    g_assert_cmpuint(fixture_stats(&f).next_offset, ==, 40);
+    g_assert_cmpuint(fixture_stats(&f).damage.n_missing, ==, 10);
+    g_assert_cmpuint(fixture_stats(&f).damage.first_missing, ==, 30);
+    g_assert_cmpuint(fixture_commit(&f, "on"), ==, 40);
+    fixture_close(&f);
+    fixture_open(&f);
+    g_assert_cmpuint(fixture_stats(&f).damage.n_missing, ==, 10);
+    fixture_tear_down(&f);
+}
+
 static void test_fails(void)
 {
     Fixture f;
@@ -314,6 +394,8 @@ int main(int argc, char **argv)
     g_test_add_func("/log/peek/kind", test_kind_at_open);
     g_test_add_func("/log/peek/lost-oldest", test_lost_oldest);
     g_test_add_func("/log/peek/known-damage", test_known_damage);
+    g_test_add_func("/log/peek/trouble", test_trouble);
+    g_test_add_func("/log/peek/foreign-index", test_foreign_index);
     g_test_add_func("/log/peek/fails", test_fails);
     g_test_add_func("/log/peek/poisoned", test_poisoned);
     return g_test_run();

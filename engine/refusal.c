@@ -1,0 +1,34 @@
+/* What a topic has refused last. Whoever writes to `config`, `ctl` and the like gets an errno; the reason stands in the log,
+ * which not everybody can read, and in `status`, which shows the last one. */
+#include "engine/engine_private.h"
+
+#include "engine/base/clock.h"
+
+void nrd_topic_refuse(NrdTopic *topic, int64_t partition, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    char *text = g_strdup_vprintf(format, args);
+    va_end(args);
+    nrd_diag(NRD_LEVEL_WARNING, (NrdPlace){ topic->name, partition, NRD_NO_OFFSET }, "%s", text);
+    if (partition >= 0) {
+        char *plain = text;
+        text = g_strdup_printf("p%05u: %s", (unsigned)partition, plain);
+        g_free(plain);
+    }
+    pthread_mutex_lock(&topic->lock);
+    char *old = topic->refusal;
+    topic->refusal = text;
+    topic->refused_ms = nrd_clock_wall_ms();
+    pthread_mutex_unlock(&topic->lock);
+    g_free(old);
+}
+
+char *nrd_topic_refusal(NrdTopic *topic, int64_t *ret_ms)
+{
+    pthread_mutex_lock(&topic->lock);
+    char *text = g_strdup(topic->refusal);
+    *ret_ms = topic->refused_ms;
+    pthread_mutex_unlock(&topic->lock);
+    return text;
+}
