@@ -97,11 +97,12 @@ int nrd_log_sync_and_drop(NrdLog *log, int fd)
 }
 
 /* How much of the active segment lies below hwm when whole frames above it are hidden. */
-static int measure_visible(NrdSegment *active, int fd, uint64_t size_bytes, uint64_t hwm, NrdIndexEnd *ret_end)
+static int measure_visible(NrdLog *log, NrdSegment *active, int fd, uint64_t size_bytes, uint64_t hwm,
+                           NrdIndexEnd *ret_end)
 {
     NrdScanWant want = { fd, nrd_segment_base(active), size_bytes, hwm };
     NrdIndex *index = NULL;
-    int r = nrd_scan_segment(&want, &index, NULL);
+    int r = nrd_scan_segment(&want, nrd_segment_home_place(&log->home, NRD_NO_OFFSET), &index, NULL);
     if (r < 0)
         return r;
     *ret_end = index->end;
@@ -114,7 +115,7 @@ int nrd_log_adopt_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
     NrdIndexEnd visible = index->end;
 
     if (hwm < index->end.offset) {
-        int r = measure_visible(active, fd, size_bytes, hwm, &visible);
+        int r = measure_visible(log, active, fd, size_bytes, hwm, &visible);
         if (r < 0) {
             nrd_index_free(index);
             return r;
@@ -238,14 +239,14 @@ static int recover_active(NrdLog *log, NrdSegment *active, const NrdHwm *file, c
     if (!file->clean)
         r = nrd_log_sync_and_drop(log, want.fd);
     if (r == 0)
-        r = nrd_scan_segment(&want, &index, &tail);
+        r = nrd_scan_segment(&want, nrd_segment_home_place(&log->home, NRD_NO_OFFSET), &index, &tail);
     if (r == 0 && file->clean && file->value < index->end.offset) {
         /* A hidden tail: the next commit will expose it, so it has to be proven like one after a crash. */
         nrd_index_free(index);
         index = NULL;
         r = nrd_log_sync_and_drop(log, want.fd);
         if (r == 0)
-            r = nrd_scan_segment(&want, &index, &tail);
+            r = nrd_scan_segment(&want, nrd_segment_home_place(&log->home, NRD_NO_OFFSET), &index, &tail);
     }
     if (r == 0 && tail.misnamed) {
         nrd_index_free(index);

@@ -48,7 +48,7 @@ static const Error errors[] = {
     FAIL(SIM_PREAD, EIO),
     FAIL_ONCE(SIM_PREAD, EINTR),
     SHORT(SIM_PREAD, "half", SIM_SHORT_HALF),
-    { SIM_PREAD, "flip", { .kind = SIM_FLIP, .bit = 8 * 60 }, true, SITE_LOG, { 0 } },
+    { SIM_PREAD, "flip", { .kind = SIM_FLIP, .bit = 8 * 60 }, true, -1, { 0 } },
     FAIL(SIM_PWRITEV, EIO),
     FAIL(SIM_PWRITEV, ENOSPC),
     FAIL(SIM_PWRITEV, EDQUOT),
@@ -171,7 +171,7 @@ static void add_error(GArray *jobs, Job job, const Error *error)
 static bool applies(const Error *error, const Job *job)
 {
     return error->call == job->site.call && (error->file < 0 || error->file == (int)job->site.file) &&
-           (error->fault.kind != SIM_FLIP || job->workload->only_reads_back);
+           true;
 }
 
 static void list_call(GArray *jobs, Job job)
