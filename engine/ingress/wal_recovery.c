@@ -11,6 +11,7 @@
  *   a segment that cannot be read                the open fails, and changes nothing
  *
  * Nothing is written, so every open finds the same. */
+#include "engine/base/crc32c.h"
 #include "engine/base/diag.h"
 #include "engine/ingress/wal_private.h"
 #include "engine/ingress/wal_scan.h"
@@ -21,6 +22,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define MAX_LOOKS 5
 #define SEGMENT_MAX_BYTES (1 * NRD_GIB) /* far above what a round can make of a segment */
 
 static int complain(const char *path, int error, const char *what)
@@ -92,7 +94,7 @@ static int read_bytes(int fd, const char *path, uint8_t **ret_bytes, size_t *ret
     return 0;
 }
 
-static int read_segment(NrdWal *wal, const NrdWalSegment *segment, uint8_t **ret_bytes, size_t *ret_size)
+static int read_once(NrdWal *wal, const NrdWalSegment *segment, uint8_t **ret_bytes, size_t *ret_size)
 {
     /* O_NONBLOCK: a FIFO in its place must not hold us up. */
     int fd = nrd_io->open(wal->options.root_fd, segment->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
@@ -101,6 +103,41 @@ static int read_segment(NrdWal *wal, const NrdWalSegment *segment, uint8_t **ret
     int rc = read_bytes(fd, segment->path, ret_bytes, ret_size);
     nrd_io_close(&fd);
     return rc;
+}
+
+static bool is_damaged(const NrdWalSegment *segment, const uint8_t *bytes, size_t size)
+{
+    NrdWalScan scan = { .bytes = bytes, .size = size, .salt = segment->salt, .least = segment->first };
+    NrdWalPiece piece;
+    while (nrd_wal_scan_next(&scan, &piece)) {
+        if (!piece.is_entry && !piece.is_zeros)
+            return true;
+    }
+    return false;
+}
+
+/* A read may be wrong while the disk is well, and what is passed over here is removed in the end. So damage counts when two
+ * reads in a row, both past the page cache, give the same bytes; bytes without damage are right, since checksums vouch for
+ * them. (A whole entry that is read as zeros would pass: it takes a read that gives zeros for bytes from end to end.) */
+static int read_segment(NrdWal *wal, const NrdWalSegment *segment, uint8_t **ret_bytes, size_t *ret_size)
+{
+    uint32_t crc = 0;
+    for (int i = 0; i < MAX_LOOKS; i++) {
+        uint8_t *bytes = NULL;
+        size_t size = 0;
+        int rc = read_once(wal, segment, &bytes, &size);
+        if (rc < 0)
+            return rc;
+        uint32_t before = crc;
+        crc = nrd_crc32c((uint32_t)size, bytes, size);
+        if ((i > 0 && crc == before) || !is_damaged(segment, bytes, size)) {
+            *ret_bytes = bytes;
+            *ret_size = size;
+            return 0;
+        }
+        g_free(bytes);
+    }
+    return complain(segment->path, -EIO, "it reads differently each time");
 }
 
 /* ---- walking through it ---- */

@@ -1,5 +1,6 @@
 /* The WAL on real files: what was acknowledged is found again, what was not is not, whatever fails. */
 #include "fixture.h"
+#include "tests/unit/bad_reads.h"
 
 #include "engine/base/diag.h"
 #include "engine/io/io.h"
@@ -932,6 +933,29 @@ static void test_nobody_to_hand_over_to(void)
     fixture_tear_down(&f);
 }
 
+/* One bad read at the start loses no entry, the last one included, and sets nothing aside. */
+static void test_bad_reads(void)
+{
+    Fixture f;
+    Found found;
+    fixture_set_up(&f);
+    NrdWal *wal = open_wal(&f, 1 << 20, &found);
+    assert_found(&found, "");
+    g_assert_cmpint(put(wal, "one"), ==, 0);
+    g_assert_cmpint(put(wal, "two"), ==, 0);
+    nrd_wal_close(wal, 0);
+    for (BadRead bad = bad_read_first(); bad_read_begin(&bad); bad_read_next(&bad)) {
+        uint64_t damaged = nrd_counter_get(NRD_COUNTER_INGRESS_DAMAGED) + nrd_counter_get(NRD_COUNTER_TORN_TAILS);
+        wal = open_wal(&f, 1 << 20, &found);
+        bad_read_end(&bad);
+        assert_found(&found, "one\ntwo\n");
+        g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_INGRESS_DAMAGED) + nrd_counter_get(NRD_COUNTER_TORN_TAILS), ==,
+                         damaged);
+        nrd_wal_close(wal, 0);
+    }
+    fixture_tear_down(&f);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -963,5 +987,6 @@ int main(int argc, char **argv)
     g_test_add_func("/ingress/wal/ranges-done-in-any-order", test_ranges_done_in_any_order);
     g_test_add_func("/ingress/wal/new-segment-fails", test_new_segment_fails);
     g_test_add_func("/ingress/wal/random-faults-and-crashes", test_random_faults_and_crashes);
+    g_test_add_func("/ingress/wal/bad-reads", test_bad_reads);
     return g_test_run();
 }
