@@ -11,7 +11,7 @@
 
 typedef struct BadRead {
     unsigned nth;   /* the read, from 1 */
-    unsigned byte;  /* of what it returns, modulo its length */
+    unsigned byte;  /* of what it returns, modulo its length; odd: from its end */
     bool in_memory; /* until the pages are dropped */
     bool fired;
     unsigned n_rounds;
@@ -27,7 +27,7 @@ static inline ssize_t bad_read_pread(int fd, void *buf, size_t size, int64_t pos
 {
     ssize_t n = bad_read_before->pread(fd, buf, size, pos);
     if (n > 0 && ++bad_read_n == bad_read->nth) {
-        bad_read_pos = pos + bad_read->byte % n;
+        bad_read_pos = pos + (bad_read->byte % 2 == 0 ? bad_read->byte % n : n - 1 - bad_read->byte % n);
         bad_read->fired = true;
     }
     if (n > 0 && bad_read_pos >= pos && bad_read_pos < pos + n) {
