@@ -145,8 +145,8 @@ static bool add_offset(GArray *ahead, uint64_t offset, uint32_t n_ahead)
 static bool get_bitmap(const uint8_t *body, uint64_t frontier, uint32_t n_ahead, GArray *ahead)
 {
     for (uint64_t bit = 0; bit < NRD_AHEAD_WINDOW; bit++) {
-        if (body[bit / 8] == 0) {
-            bit |= 7;
+        if (bit % 64 == 0 && nrd_get_be64(body + bit / 8) == 0) { /* most of them are */
+            bit += 63;
             continue;
         }
         /* frontier + 1 + bit cannot wrap: both are far below 2^64. */
