@@ -153,16 +153,19 @@ typedef struct Walk {
     void *found_data;
 } Walk;
 
-static void tell_damage(Walk *w, size_t pos, size_t end)
+/* next: the sequence after that of the last entry before it. In a segment that another one follows a tail is of a round that
+ * nobody was promised, too, when no sequence is missing between the two. */
+static void tell_damage(Walk *w, size_t pos, size_t end, uint64_t next)
 {
     bool tail = end == w->size;
-    nrd_counter_add(tail && w->last ? NRD_COUNTER_TORN_TAILS : NRD_COUNTER_INGRESS_DAMAGED, 1);
-    if (tail && w->last) {
+    bool torn = tail && (w->last || next >= w->void_from);
+    nrd_counter_add(torn ? NRD_COUNTER_TORN_TAILS : NRD_COUNTER_INGRESS_DAMAGED, 1);
+    if (torn) {
         nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "torn tail of %zu bytes in %s passed over: nobody was promised it",
                  end - pos, w->segment->path);
         return;
     }
-    w->segment->damaged = w->segment->damaged || !tail;
+    w->segment->damaged = true;
     nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "%zu bytes at %zu of %s are damaged and passed over%s", end - pos, pos,
              w->segment->path,
              w->last ? "; if this is from a crash, nobody was promised them" : ": records in them are lost");
@@ -189,7 +192,7 @@ static void walk(Walk *w)
         if (piece.is_entry)
             hand_on(w, piece.pos, &piece.view);
         else if (!piece.is_zeros)
-            tell_damage(w, piece.pos, piece.end);
+            tell_damage(w, piece.pos, piece.end, scan.least);
     }
 }
 
