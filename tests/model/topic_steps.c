@@ -162,6 +162,7 @@ static void wait_a_while(World *w)
     int64_t ms = w->step.n % 2 ? 400000 : 1700000;
     nrd_clock_shift_mono_ms(ms);
     w->broker.now_ms += ms;
+    w->mono_ms += ms;
     nrd_timer_init(&nudge, on_nudge, &nudged, false);
     nrd_timer_set(w->engine->timers, &nudge, 0); /* before all others: else the thread sleeps on */
     for (int i = 0; i < N_TOPICS; i++)

@@ -28,6 +28,7 @@ typedef struct World {
     unsigned n_steps;
     unsigned done[N_STEP_KINDS]; /* steps that had something to do */
     Step step;                   /* the present one */
+    int64_t mono_ms;             /* what the engine's clock shows at the beginning of each step */
 } World;
 
 void world_start(World *w); /* on a new folder; syncs are not done, since nothing dies */
