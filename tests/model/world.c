@@ -118,6 +118,7 @@ void world_start(World *w)
     nrd_io = &table;
     nrd_diag_set_level((NrdLevel)0);
     w->mono_ms = nrd_clock_mono_ms();
+    w->wall_ms = nrd_clock_wall_ms();
     open_engine(w);
 }
 
@@ -150,11 +151,12 @@ static void check_missing(World *w, int topic)
     WORLD_SAME(w, nrd_topic_find(w->engine, world_topic_name(topic), &found), -ENOENT);
 }
 
-/* The model's time passes in the steps of wait alone. What the steps take is taken back from the engine's clock: else, on a
+/* The model's time passes in the steps of wait alone. What the steps take is taken back from the engine's clocks: else, on a
  * slow machine, its leases end (30 s after they began) and the model's do not. */
 static void hold_clock(World *w)
 {
     nrd_clock_shift_mono_ms(w->mono_ms - nrd_clock_mono_ms());
+    nrd_clock_shift_wall_ms(w->wall_ms - nrd_clock_wall_ms());
 }
 
 void world_do(World *w, const Step *step)
