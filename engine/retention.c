@@ -63,9 +63,13 @@ void nrd_retention_sweep(NrdPartition *partition, int64_t now_ms)
     if (now_ms < atomic_load(&partition->retention_due_ms) || !nrd_partition_pin_if_open(partition))
         return;
     (void)!sweep_pinned(partition, now_ms); /* what failed was told where it failed, and is tried by the next sweep */
+    /* A commit that passes the bound meanwhile, a trim, or another bound either says so after this, which stays, or is seen by
+     * the looks that follow. */
+    int64_t none = INT64_MAX;
+    atomic_store(&partition->retention_due_ms, none);
     NrdRetention retention = bounds(partition, now_ms);
-    /* A commit that passes the bound meanwhile, or a trim, either says so after this, or is seen by the look that follows. */
-    atomic_store(&partition->retention_due_ms, nrd_log_next_expiry_ms(atomic_load(&partition->log), &retention));
+    (void)!atomic_compare_exchange_strong(&partition->retention_due_ms, &none,
+                                          nrd_log_next_expiry_ms(atomic_load(&partition->log), &retention));
     if (nrd_log_has_expired(atomic_load(&partition->log), &retention) ||
         nrd_log_has_detached(atomic_load(&partition->log)))
         atomic_store(&partition->retention_due_ms, 0);

@@ -38,6 +38,20 @@ static bool is_no_file(int rc)
     return rc == -ENOENT || rc == -ELOOP || rc == -EINVAL || rc == -EISDIR || rc == -ENXIO || rc == -ENODEV;
 }
 
+/* Each slot is somebody's, or was never written. What is torn is read twice for nothing, and no more. */
+static bool is_whole(const uint8_t *bytes, size_t size, void *data)
+{
+    static const uint8_t unwritten[NRD_CURSOR_SLOT_BYTES];
+    for (size_t i = 0; i < 2; i++) {
+        size_t pos = i * NRD_CURSOR_SLOT_GAP;
+        NrdCursorSlot slot;
+        if (size < pos + NRD_CURSOR_SLOT_BYTES || (nrd_cursor_slot_decode(bytes + pos, &slot) < 0 &&
+                                                   memcmp(bytes + pos, unwritten, NRD_CURSOR_SLOT_BYTES) != 0))
+            return false;
+    }
+    return true;
+}
+
 int nrd_cursor_store_load(NrdCursorStore *store, NrdCursorFound *ret_found, uint64_t *ret_offset, bool *ret_missing)
 {
     g_autoptr(GBytes) bytes = NULL;
@@ -45,7 +59,7 @@ int nrd_cursor_store_load(NrdCursorStore *store, NrdCursorFound *ret_found, uint
     nrd_io_close(&store->fd);
     store->latest.sequence = 0;
     store->proven = store->dirty = false;
-    int rc = nrd_io_read_file(store->root_fd, store->path, READ_MAX, &bytes);
+    int rc = nrd_io_read_checked(store->root_fd, store->path, READ_MAX, is_whole, NULL, &bytes);
     bool missing = rc == -ENOENT;
     bool no_file = !missing && is_no_file(rc);
     if (rc < 0 && !missing && !no_file && rc != -EFBIG) /* the last: it cannot be ours */
@@ -154,7 +168,7 @@ int nrd_cursor_store_remove(NrdCursorStore *store)
     NrdCursorSlot slot;
     unsigned index;
     nrd_io_close(&store->fd);
-    int rc = nrd_io_read_file(store->root_fd, store->path, READ_MAX, &bytes);
+    int rc = nrd_io_read_checked(store->root_fd, store->path, READ_MAX, is_whole, NULL, &bytes);
     const uint8_t *data = rc == 0 ? g_bytes_get_data(bytes, &size) : NULL;
     if (data && nrd_cursor_file_decode(data, size, &store->owner, &slot, &index) == NRD_CURSOR_OTHERS)
         return 0; /* of an attachment that came after */

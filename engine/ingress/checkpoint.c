@@ -119,10 +119,15 @@ int nrd_checkpoint_decode(const uint8_t *bytes, size_t size, NrdCheckpoint *chec
     return 0;
 }
 
+static bool is_checkpoint(const uint8_t *bytes, size_t size, void *checkpoint)
+{
+    return bytes && nrd_checkpoint_decode(bytes, size, checkpoint) == 0;
+}
+
 int nrd_checkpoint_load(int root_fd, NrdCheckpoint *checkpoint)
 {
     g_autoptr(GBytes) bytes = NULL;
-    int rc = nrd_io_read_file(root_fd, PATH, MAX_BYTES, &bytes);
+    int rc = nrd_io_read_checked(root_fd, PATH, MAX_BYTES, is_checkpoint, checkpoint, &bytes);
     if (rc == -ENOENT)
         return 0;
     gsize size = 0;

@@ -11,6 +11,7 @@
  *   a segment that cannot be read                the open fails, and changes nothing
  *
  * Nothing is written, so every open finds the same. */
+#include "engine/base/crc32c.h"
 #include "engine/base/diag.h"
 #include "engine/ingress/wal_private.h"
 #include "engine/ingress/wal_scan.h"
@@ -21,6 +22,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define MAX_LOOKS 5
 #define SEGMENT_MAX_BYTES (1 * NRD_GIB) /* far above what a round can make of a segment */
 
 static int complain(const char *path, int error, const char *what)
@@ -92,7 +94,7 @@ static int read_bytes(int fd, const char *path, uint8_t **ret_bytes, size_t *ret
     return 0;
 }
 
-static int read_segment(NrdWal *wal, const NrdWalSegment *segment, uint8_t **ret_bytes, size_t *ret_size)
+static int read_once(NrdWal *wal, const NrdWalSegment *segment, uint8_t **ret_bytes, size_t *ret_size)
 {
     /* O_NONBLOCK: a FIFO in its place must not hold us up. */
     int fd = nrd_io->open(wal->options.root_fd, segment->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
@@ -101,6 +103,41 @@ static int read_segment(NrdWal *wal, const NrdWalSegment *segment, uint8_t **ret
     int rc = read_bytes(fd, segment->path, ret_bytes, ret_size);
     nrd_io_close(&fd);
     return rc;
+}
+
+static bool is_damaged(const NrdWalSegment *segment, const uint8_t *bytes, size_t size)
+{
+    NrdWalScan scan = { .bytes = bytes, .size = size, .salt = segment->salt, .least = segment->first };
+    NrdWalPiece piece;
+    while (nrd_wal_scan_next(&scan, &piece)) {
+        if (!piece.is_entry && !piece.is_zeros)
+            return true;
+    }
+    return false;
+}
+
+/* A read may be wrong while the disk is well, and what is passed over here is removed in the end. So damage counts when two
+ * reads in a row, both past the page cache, give the same bytes; bytes without damage are right, since checksums vouch for
+ * them. (A whole entry that is read as zeros would pass: it takes a read that gives zeros for bytes from end to end.) */
+static int read_segment(NrdWal *wal, const NrdWalSegment *segment, uint8_t **ret_bytes, size_t *ret_size)
+{
+    uint32_t crc = 0;
+    for (int i = 0; i < MAX_LOOKS; i++) {
+        uint8_t *bytes = NULL;
+        size_t size = 0;
+        int rc = read_once(wal, segment, &bytes, &size);
+        if (rc < 0)
+            return rc;
+        uint32_t before = crc;
+        crc = nrd_crc32c((uint32_t)size, bytes, size);
+        if ((i > 0 && crc == before) || !is_damaged(segment, bytes, size)) {
+            *ret_bytes = bytes;
+            *ret_size = size;
+            return 0;
+        }
+        g_free(bytes);
+    }
+    return complain(segment->path, -EIO, "it reads differently each time");
 }
 
 /* ---- walking through it ---- */
@@ -116,16 +153,19 @@ typedef struct Walk {
     void *found_data;
 } Walk;
 
-static void tell_damage(Walk *w, size_t pos, size_t end)
+/* next: the sequence after that of the last entry before it. In a segment that another one follows a tail is of a round that
+ * nobody was promised, too, when no sequence is missing between the two. */
+static void tell_damage(Walk *w, size_t pos, size_t end, uint64_t next)
 {
     bool tail = end == w->size;
-    nrd_counter_add(tail && w->last ? NRD_COUNTER_TORN_TAILS : NRD_COUNTER_INGRESS_DAMAGED, 1);
-    if (tail && w->last) {
+    bool torn = tail && (w->last || next >= w->void_from);
+    nrd_counter_add(torn ? NRD_COUNTER_TORN_TAILS : NRD_COUNTER_INGRESS_DAMAGED, 1);
+    if (torn) {
         nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "torn tail of %zu byte%s in %s passed over: nobody was promised it",
                  end - pos, nrd_plural(end - pos), w->segment->path);
         return;
     }
-    w->segment->damaged = w->segment->damaged || !tail;
+    w->segment->damaged = true;
     nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "damage of %zu byte%s at %zu of %s passed over%s", end - pos,
              nrd_plural(end - pos), pos, w->segment->path,
              w->last ? "; if this is from a crash, nobody was promised them" : ": records in them are lost");
@@ -152,7 +192,7 @@ static void walk(Walk *w)
         if (piece.is_entry)
             hand_on(w, piece.pos, &piece.view);
         else if (!piece.is_zeros)
-            tell_damage(w, piece.pos, piece.end);
+            tell_damage(w, piece.pos, piece.end, scan.least);
     }
 }
 

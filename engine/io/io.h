@@ -85,6 +85,15 @@ int nrd_io_make_dir(int dirfd, const char *path) NRD_MUST_CHECK;
  * The caller unrefs *ret_bytes. */
 int nrd_io_read_file(int dirfd, const char *path, size_t max_bytes, GBytes **ret_bytes) NRD_MUST_CHECK;
 
+/* Whether bytes of a file are what they should be: a checksum matches, or they say what is known from elsewhere. */
+typedef bool (*NrdIoCheckFn)(const uint8_t *bytes, size_t size, void *data);
+
+/* The same. A read may be wrong while the disk is well: bytes that do not pass the check are read again, past the page
+ * cache, until they pass or the same come twice; those are returned, and the caller looks whether they pass. -EIO also when
+ * they are others each time. */
+int nrd_io_read_checked(int dirfd, const char *path, size_t max_bytes, NrdIoCheckFn check, void *data,
+                        GBytes **ret_bytes) NRD_MUST_CHECK;
+
 /* Replaces the file `path` by data atomically and durably: temporary file beside it, write, fsync, rename, fsync of the
  * folder; then it is read back, since a sync may lie while a file system goes (-EIO: it holds something else). An error
  * after the rename leaves it undecided which one a crash keeps. After a crash the file is the old one or the new one; a stray "<name>.tmp" may remain and is overwritten by

@@ -183,38 +183,6 @@ int nrd_io_make_dir(int dirfd, const char *path)
     return rc;
 }
 
-static int read_whole(int fd, size_t max_bytes, GBytes **ret_bytes)
-{
-    struct stat st;
-    int rc = nrd_io->fstat(fd, &st);
-    if (rc < 0)
-        return rc;
-    if (!S_ISREG(st.st_mode))
-        return -EINVAL;
-    if ((uint64_t)st.st_size > max_bytes)
-        return -EFBIG;
-    size_t size = (size_t)st.st_size;
-    g_autofree char *buf = g_try_malloc(size + 1);
-    if (!buf)
-        return -ENOMEM;
-    rc = nrd_io_pread_full(fd, buf, size, 0, &size);
-    if (rc < 0)
-        return rc;
-    *ret_bytes = g_bytes_new_take(g_steal_pointer(&buf), size);
-    return 0;
-}
-
-int nrd_io_read_file(int dirfd, const char *path, size_t max_bytes, GBytes **ret_bytes)
-{
-    /* O_NONBLOCK: a FIFO in the place of the file must not hold us up. */
-    int fd = nrd_io->open(dirfd, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
-    if (fd < 0)
-        return fd;
-    int rc = read_whole(fd, max_bytes, ret_bytes);
-    nrd_io_close(&fd);
-    return rc;
-}
-
 static int write_temporary(int parent_fd, const char *name, const void *data, size_t size, int *ret_fd)
 {
     /* A stray one of an earlier crash is removed rather than reused: it may be a link or a folder. */

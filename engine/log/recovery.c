@@ -111,11 +111,12 @@ int nrd_log_sync_and_drop(NrdLog *log, int fd)
 }
 
 /* How much of the active segment lies below hwm when whole frames above it are hidden. */
-static int measure_visible(NrdSegment *active, int fd, uint64_t size_bytes, uint64_t hwm, NrdIndexEnd *ret_end)
+static int measure_visible(NrdLog *log, NrdSegment *active, int fd, uint64_t size_bytes, uint64_t hwm,
+                           NrdIndexEnd *ret_end)
 {
     NrdScanWant want = { fd, nrd_segment_base(active), size_bytes, hwm };
     NrdIndex *index = NULL;
-    int r = nrd_scan_segment(&want, &index, NULL);
+    int r = nrd_scan_segment(&want, nrd_segment_home_place(&log->home, NRD_NO_OFFSET), &index, NULL);
     if (r < 0)
         return r;
     *ret_end = index->end;
@@ -128,7 +129,7 @@ int nrd_log_adopt_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
     NrdIndexEnd visible = index->end;
 
     if (hwm < index->end.offset) {
-        int r = measure_visible(active, fd, size_bytes, hwm, &visible);
+        int r = measure_visible(log, active, fd, size_bytes, hwm, &visible);
         if (r < 0) {
             nrd_index_free(index);
             return r;
@@ -279,8 +280,37 @@ static int settle_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
 static const char misnamed[] =
     "it holds frames of other offsets than its name says; give it its name back or move it away";
 
+/* Scans the active segment, from the disk when what is found there has not been proven: without a clean hwm, and where it
+ * hides records, since the next commit will expose them. */
+static int scan_active(NrdLog *log, const NrdScanWant *want, NrdHwm *file, NrdIndex **ret_index, NrdScanTail *ret_tail)
+{
+    NrdPlace place = nrd_segment_home_place(&log->home, NRD_NO_OFFSET);
+    bool proven = !file->clean;
+    NrdIndex *index = NULL;
+
+    int r = proven ? nrd_log_sync_and_drop(log, want->fd) : 0;
+    if (r == 0)
+        r = nrd_scan_segment(want, place, &index, ret_tail);
+    /* Eight bytes without a checksum: what the records do not bear out is read again before anything is done about it. */
+    if (r == 0 && file->clean && file->value != index->end.offset)
+        r = nrd_hwm_read_again(log->home.root_fd, log->hwm_path, file);
+    if (r == 0 && !proven && (!file->clean || file->value < index->end.offset)) {
+        nrd_index_free(index);
+        index = NULL;
+        r = nrd_log_sync_and_drop(log, want->fd);
+        if (r == 0)
+            r = nrd_scan_segment(want, place, &index, ret_tail);
+    }
+    if (r < 0) {
+        nrd_index_free(index);
+        return r;
+    }
+    *ret_index = index;
+    return 0;
+}
+
 /* *ret_what: the failure in words, when errno has none. */
-static int recover_active(NrdLog *log, NrdSegment *active, const NrdHwm *file, const char **ret_what)
+static int recover_active(NrdLog *log, NrdSegment *active, NrdHwm *file, const char **ret_what)
 {
     NrdScanWant want = { -1, nrd_segment_base(active), nrd_segment_size_bytes(active), UINT64_MAX };
     NrdScanTail tail;
@@ -289,18 +319,7 @@ static int recover_active(NrdLog *log, NrdSegment *active, const NrdHwm *file, c
     int r = nrd_segment_pin(active, &want.fd);
     if (r < 0)
         return r;
-    if (!file->clean)
-        r = nrd_log_sync_and_drop(log, want.fd);
-    if (r == 0)
-        r = nrd_scan_segment(&want, &index, &tail);
-    if (r == 0 && file->clean && file->value < index->end.offset) {
-        /* A hidden tail: the next commit will expose it, so it has to be proven like one after a crash. */
-        nrd_index_free(index);
-        index = NULL;
-        r = nrd_log_sync_and_drop(log, want.fd);
-        if (r == 0)
-            r = nrd_scan_segment(&want, &index, &tail);
-    }
+    r = scan_active(log, &want, file, &index, &tail);
     if (r == 0 && tail.misnamed) {
         nrd_index_free(index);
         *ret_what = misnamed;
@@ -328,6 +347,8 @@ int nrd_log_recover(NrdLog *log)
     NrdHwm file;
 
     int r = nrd_hwm_read(log->home.root_fd, log->hwm_path, &file);
+    if (r == 0 && file.exists && !file.clean) /* or it was, and was not read as it is */
+        r = nrd_hwm_read_again(log->home.root_fd, log->hwm_path, &file);
     if (r < 0)
         r = complain(log, "hwm", r, NULL);
     if (r == 0)

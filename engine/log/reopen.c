@@ -48,7 +48,7 @@ static int recover_in_place(NrdLog *log, NrdSegment *active)
         return r;
     r = cut_and_drop(log, want.fd, &want.size_bytes);
     if (r == 0)
-        r = nrd_scan_segment(&want, &index, NULL);
+        r = nrd_scan_segment(&want, nrd_segment_home_place(&log->home, NRD_NO_OFFSET), &index, NULL);
     if (r == 0 && index->end.offset < hwm) {
         nrd_index_add_gap(index, want.size_bytes, hwm);
         log->roll_needed = true;

@@ -51,6 +51,12 @@ static Marker judge(const char *data, size_t size, const char *id, char ret_othe
     return MARKER_FOREIGN;
 }
 
+static bool is_ours(const uint8_t *bytes, size_t size, void *id)
+{
+    char other[NRD_INCARNATION_DIGITS + 1];
+    return judge(bytes ? (const char *)bytes : "", size, id, other) == MARKER_OURS;
+}
+
 /* Reads and judges the marker of folder topics/<name>. -ENOENT: there is no such folder. */
 static int look(int root_fd, const char *name, const char *id, Marker *ret_marker,
                 char ret_other[NRD_INCARNATION_DIGITS + 1], char **ret_why)
@@ -67,7 +73,7 @@ static int look(int root_fd, const char *name, const char *id, Marker *ret_marke
         *ret_why = g_strdup_printf("%s cannot be opened as a folder: %s", dir, g_strerror(-rc));
         return rc;
     }
-    rc = nrd_io_read_file(root_fd, path, MARKER_MAX_BYTES, &bytes);
+    rc = nrd_io_read_checked(root_fd, path, MARKER_MAX_BYTES, is_ours, (void *)(uintptr_t)id, &bytes);
     if (rc == -ENOENT) {
         *ret_marker = MARKER_NONE;
         return 0;

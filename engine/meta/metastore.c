@@ -43,11 +43,20 @@ static char *record_path(const char *name)
     return g_strconcat("meta/", name, SUFFIX, NULL);
 }
 
+static bool is_record(const uint8_t *bytes, size_t size, void *name)
+{
+    g_autofree char *why = NULL;
+    NrdTopicRecord *record = NULL;
+    int rc = nrd_topic_record_decode(name, bytes, size, &record, &why);
+    nrd_topic_record_free(record);
+    return rc == 0;
+}
+
 static int load(NrdMetastore *store, const char *name)
 {
     g_autofree char *path = record_path(name);
     g_autoptr(GBytes) bytes = NULL;
-    int rc = nrd_io_read_file(store->root_fd, path, RECORD_MAX_BYTES, &bytes);
+    int rc = nrd_io_read_checked(store->root_fd, path, RECORD_MAX_BYTES, is_record, (void *)(uintptr_t)name, &bytes);
     if (nrd_error_is_shortage(rc))
         return rc; /* nothing is taken as damaged then */
     Entry *entry = g_new0(Entry, 1);

@@ -125,11 +125,7 @@ int nrd_ahead_encode(const NrdFrontier *state, uint64_t sequence, uint8_t ret_sl
 
 static bool all_zero(const uint8_t *bytes, size_t size)
 {
-    for (size_t i = 0; i < size; i++) {
-        if (bytes[i] != 0)
-            return false;
-    }
-    return true;
+    return size == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0);
 }
 
 bool nrd_ahead_unwritten(const uint8_t slot[NRD_AHEAD_SLOT_SIZE])
@@ -149,6 +145,10 @@ static bool add_offset(GArray *ahead, uint64_t offset, uint32_t n_ahead)
 static bool get_bitmap(const uint8_t *body, uint64_t frontier, uint32_t n_ahead, GArray *ahead)
 {
     for (uint64_t bit = 0; bit < NRD_AHEAD_WINDOW; bit++) {
+        if (bit % 64 == 0 && nrd_get_be64(body + bit / 8) == 0) { /* most of them are */
+            bit += 63;
+            continue;
+        }
         /* frontier + 1 + bit cannot wrap: both are far below 2^64. */
         if ((body[bit / 8] >> (bit % 8) & 1) && !add_offset(ahead, frontier + 1 + bit, n_ahead))
             return false;

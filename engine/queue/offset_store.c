@@ -69,9 +69,9 @@ static NrdPlace place(const NrdOffsetStore *store)
 /* ---- opening ---- */
 
 /* Reads a file that may be missing. *ret_bytes is NULL when it is, or when it is far too large to be ours. */
-static int read_optional(NrdOffsetStore *store, const char *path, GBytes **ret_bytes)
+static int read_optional(NrdOffsetStore *store, const char *path, NrdIoCheckFn check, void *data, GBytes **ret_bytes)
 {
-    int rc = nrd_io_read_file(store->root_fd, path, READ_MAX, ret_bytes);
+    int rc = nrd_io_read_checked(store->root_fd, path, READ_MAX, check, data, ret_bytes);
     if (rc == -EFBIG) {
         nrd_diag(NRD_LEVEL_WARNING, place(store), "%s is too large to be ours; taking it as damaged", path);
         rc = 0;
@@ -84,10 +84,17 @@ static int read_optional(NrdOffsetStore *store, const char *path, GBytes **ret_b
     return rc;
 }
 
-static int read_offset(NrdOffsetStore *store, uint64_t hwm)
+/* There is no checksum. What says the same as consumer.ahead is right; anything else counts, and is read twice. */
+static bool is_level(const uint8_t *bytes, size_t size, void *frontier)
+{
+    return size != OFFSET_SIZE || nrd_get_be64(bytes) + 1 == *(const uint64_t *)frontier;
+}
+
+/* ahead: the frontier that consumer.ahead says, or 0. */
+static int read_offset(NrdOffsetStore *store, uint64_t ahead, uint64_t hwm)
 {
     g_autoptr(GBytes) bytes = NULL;
-    int rc = read_optional(store, store->offset_path, &bytes);
+    int rc = read_optional(store, store->offset_path, is_level, &ahead, &bytes);
     if (rc < 0 || !bytes || g_bytes_get_size(bytes) == 0)
         return rc;
     gsize size = 0;
@@ -153,10 +160,26 @@ static void consider_slot(NrdOffsetStore *store, const uint8_t *slot, int i, Nrd
     g_array_append_vals(state->ahead, ahead->data, ahead->len);
 }
 
+/* Each slot is valid or was never written. What is torn is read twice for nothing, and no more. */
+static bool is_whole(const uint8_t *bytes, size_t size, void *data)
+{
+    g_autoptr(GArray) ahead = g_array_new(FALSE, FALSE, sizeof(uint64_t));
+    NrdFrontier state = { .frontier = 0, .ahead = ahead };
+    uint64_t sequence;
+    for (size_t i = 0; i < N_SLOTS; i++) {
+        const uint8_t *slot = bytes + i * NRD_AHEAD_SLOT_SIZE;
+        if (size < (i + 1) * NRD_AHEAD_SLOT_SIZE)
+            return size == 0;
+        if (nrd_ahead_decode(slot, &state, &sequence) < 0 && !nrd_ahead_unwritten(slot))
+            return false;
+    }
+    return true;
+}
+
 static int read_ahead(NrdOffsetStore *store, NrdFrontier *state)
 {
     g_autoptr(GBytes) bytes = NULL;
-    int rc = read_optional(store, store->ahead_path, &bytes);
+    int rc = read_optional(store, store->ahead_path, is_whole, NULL, &bytes);
     if (rc < 0 || !bytes || g_bytes_get_size(bytes) == 0)
         return rc;
     gsize size = 0;
@@ -205,9 +228,9 @@ int nrd_offset_store_open(int root_fd, const char *dir, const char *topic, uint3
     g_autoptr(GArray) ahead = g_array_new(FALSE, FALSE, sizeof(uint64_t));
     NrdFrontier state = { .frontier = 0, .ahead = ahead };
     NrdOffsetStore *store = new_store(root_fd, dir, topic, partition);
-    int rc = read_offset(store, hwm);
+    int rc = read_ahead(store, &state);
     if (rc == 0)
-        rc = read_ahead(store, &state);
+        rc = read_offset(store, state.frontier, hwm);
     if (rc < 0) {
         nrd_offset_store_free(store);
         return rc;

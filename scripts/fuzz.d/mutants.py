@@ -54,7 +54,7 @@ def copy_sources():
     os.makedirs(SOURCE)
     for name in ("engine", "fs", "mount", "ctl", "tests", "scripts"):
         shutil.copytree(os.path.join(runner.ROOT, name), os.path.join(SOURCE, name), symlinks=True)
-    for name in ("meson.build", "meson_options.txt"):
+    for name in ("meson.build", "meson_options.txt", "VERSION"):
         shutil.copy(os.path.join(runner.ROOT, name), SOURCE)
 
 

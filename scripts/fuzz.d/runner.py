@@ -1,6 +1,7 @@
 """Building and running fuzz targets; see scripts/fuzz."""
 
 import glob
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ SOURCES = os.path.join(ROOT, "tests", "fuzz")
 CORPUS = os.path.join(SOURCES, "corpus")
 FOUND = os.path.join(BUILD, "found")
 CRASHES = os.path.join(BUILD, "crashes")
+TOTALS = os.path.join(BUILD, "executions.json")  # of each target, over all runs with this folder
 
 # Longest input, where libFuzzer's own choice would make runs slow without finding more.
 MAX_BYTES = {"log": 1024, "scan": 1024, "frame": 512, "wal": 2048, "wal_entry": 1024, "offset_store": 300, "hwm": 64,
@@ -37,7 +39,7 @@ def purpose(name):
 
 def environment():
     """Small quarantines: inputs are short and so are lives, and runs are several times faster."""
-    asan = "detect_leaks=0:quarantine_size_mb=8:thread_local_quarantine_size_kb=64:malloc_context_size=4:" \
+    asan = "detect_leaks=0:quarantine_size_mb=1:thread_local_quarantine_size_kb=64:malloc_context_size=1:" \
            "max_malloc_fill_size=0:allocator_may_return_null=1"
     return {**os.environ, "G_SLICE": "always-malloc", "ASAN_OPTIONS": asan,
             "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}
@@ -73,7 +75,7 @@ class Run:
     def __init__(self, name, limits, fresh, program=None, found=FOUND, crashes=CRASHES):
         self.name = name
         self.limits = limits
-        self.executions = self.edges = self.corpus = 0
+        self.executions = self.total = self.edges = self.corpus = 0
         self.start = time.monotonic()
         self.seconds = 0.0
         self.found = os.path.join(found, name)
@@ -131,6 +133,19 @@ class Run:
         return min(1.0, max(by_runs, by_time))
 
 
+def count(run):
+    """Adds the executions of a run that has ended to those of its target; returns the sum."""
+    totals = {}
+    if os.path.exists(TOTALS):
+        with open(TOTALS, encoding="utf-8") as file:
+            totals = json.load(file)
+    totals[run.name] = totals.get(run.name, 0) + run.executions
+    with open(TOTALS + ".tmp", "w", encoding="utf-8") as file:
+        json.dump(totals, file, indent=1, sort_keys=True)
+    os.rename(TOTALS + ".tmp", TOTALS)
+    return totals[run.name]
+
+
 def bar(share):
     full = int(share * 24)
     return "[" + "#" * full + "." * (24 - full) + f"] {share * 100:3.0f}%"
@@ -161,9 +176,9 @@ def explain(run):
 
 
 def table(runs):
-    print(f"{'target':14} {'executions':>12} {'per second':>11} {'seconds':>8} {'edges':>6} {'inputs':>6}  result")
+    print(f"{'target':14} {'executions':>12} {'so far':>12} {'per second':>11} {'seconds':>8} {'edges':>6} {'inputs':>6}  result")
     for run in runs:
-        print(f"{run.name:14} {run.executions:12,} {run.executions / max(run.seconds, 0.1):11,.0f} {run.seconds:8.0f} "
+        print(f"{run.name:14} {run.executions:12,} {run.total:12,} {run.executions / max(run.seconds, 0.1):11,.0f} {run.seconds:8.0f} "
               f"{run.edges:6} {run.corpus:6}  {'ok' if run.result() is None else 'FOUND'}")
     total = sum(run.executions for run in runs)
     print(f"{'all':14} {total:12,}")
@@ -179,6 +194,7 @@ def run(names, limits, jobs, fresh):
             for one in [one for one in active if one.poll()]:
                 active.remove(one)
                 done.append(one)
+                one.total = count(one)
                 if not sys.stdout.isatty():
                     print(f"{one.name}: {one.executions:,} executions in {one.seconds:.0f} s", flush=True)
                 if one.result() is not None:
@@ -190,6 +206,7 @@ def run(names, limits, jobs, fresh):
             one.process.terminate()
             one.process.wait()
             one.poll()
+            count(one)
     print()
     table(sorted(done, key=lambda one: one.name))
     return 0 if len(done) == len(names) and all(one.result() is None for one in done) else 1

@@ -53,6 +53,16 @@ uint64_t fuzz_u64(FuzzInput *in)
     return take_number(in, 8);
 }
 
+void fuzz_fill(FuzzInput *in, uint8_t *ret_bytes, size_t size)
+{
+    size_t n = MIN(size, in->size);
+    if (n > 0)
+        memcpy(ret_bytes, in->data, n);
+    memset(ret_bytes + n, 0, size - n);
+    in->data += n;
+    in->size -= n;
+}
+
 uint8_t *fuzz_bytes(FuzzInput *in, size_t size, size_t *ret_size)
 {
     size_t n = MIN(size, in->size);

@@ -32,6 +32,8 @@ uint8_t fuzz_u8(FuzzInput *in);
 uint16_t fuzz_u16(FuzzInput *in);
 uint32_t fuzz_u32(FuzzInput *in);
 uint64_t fuzz_u64(FuzzInput *in);
+/* Fills size bytes with the next ones, and zeros where there are none. */
+void fuzz_fill(FuzzInput *in, uint8_t *ret_bytes, size_t size);
 /* The next size bytes, or what there is of them. They are a copy of their own (g_free), so that a read beyond is seen. */
 uint8_t *fuzz_bytes(FuzzInput *in, size_t size, size_t *ret_size);
 /* What two bytes of length say, and those bytes; and all that is left. */

@@ -23,14 +23,12 @@ static uint8_t *lay_out(FuzzInput *in, uint64_t n_entries, uint64_t n_gaps, size
     uint64_t entry_blocks = nrd_index_n_blocks(n_entries), gap_blocks = nrd_index_n_blocks(n_gaps);
     uint64_t n_blocks = 1 + entry_blocks + gap_blocks;
     uint8_t *bytes = g_malloc0(n_blocks * NRD_INDEX_BLOCK_BYTES);
-    for (size_t i = 0; i < 72; i++)
-        bytes[i] = fuzz_u8(in);
+    fuzz_fill(in, bytes, 72);
     for (uint64_t i = 0; i < n_entries + n_gaps; i++) {
         uint64_t block =
             i < n_entries ? 1 + i / NRD_INDEX_BLOCK_ITEMS : 1 + entry_blocks + (i - n_entries) / NRD_INDEX_BLOCK_ITEMS;
         uint64_t at = (i < n_entries ? i : i - n_entries) % NRD_INDEX_BLOCK_ITEMS;
-        for (size_t k = 0; k < NRD_INDEX_ITEM_BYTES; k++)
-            bytes[block * NRD_INDEX_BLOCK_BYTES + at * NRD_INDEX_ITEM_BYTES + k] = fuzz_u8(in);
+        fuzz_fill(in, bytes + block * NRD_INDEX_BLOCK_BYTES + at * NRD_INDEX_ITEM_BYTES, NRD_INDEX_ITEM_BYTES);
     }
     *ret_size = n_blocks * NRD_INDEX_BLOCK_BYTES;
     return bytes;

@@ -6,6 +6,7 @@
 #include "fuzz.h"
 #include "memory_io.h"
 
+#include "engine/base/crc32c.h"
 #include "engine/base/endian.h"
 #include "engine/queue/ahead.h"
 #include "engine/queue/offset_store.h"
@@ -110,7 +111,7 @@ static size_t take_slots(FuzzInput *in, uint8_t flags, uint8_t slots[2 * NRD_AHE
         memset(slot, 0, NRD_AHEAD_SLOT_SIZE);
         memcpy(slot, parts[i], MIN(n[i], NRD_AHEAD_SLOT_SIZE));
         if (flags & REPAIR && n[i] > 0)
-            nrd_put_be32(slot + NRD_AHEAD_CRC_POS, fuzz_crc32c(0, slot, NRD_AHEAD_CRC_POS));
+            nrd_put_be32(slot + NRD_AHEAD_CRC_POS, nrd_crc32c(0, slot, NRD_AHEAD_CRC_POS));
         g_free(parts[i]);
     }
     return flags & SHORT ? NRD_AHEAD_SLOT_SIZE + 100 : 2 * NRD_AHEAD_SLOT_SIZE;

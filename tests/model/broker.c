@@ -67,11 +67,12 @@ bool broker_has_children(const Broker *broker, int parent)
     return has;
 }
 
-void partition_append(Partition *p, const char *key, const char *payload)
+void partition_append(Partition *p, const char *key, const char *payload, int64_t now_ms)
 {
     Record *record = g_new0(Record, 1);
     record->key = g_strdup(key);
     record->payload = g_strdup(payload);
+    record->written_ms = now_ms;
     g_ptr_array_add(p->records, record);
 }
 
@@ -176,6 +177,24 @@ void partition_trim(Partition *p, uint64_t offset)
         g_array_remove_index(p->bases, 0);
     for (uint64_t i = 0; i < partition_oldest(p); i++)
         partition_at(p, i)->state = SETTLED;
+}
+
+/* When segment i was written last; the time of an empty one never comes. */
+static int64_t last_written_ms(const Partition *p, guint i)
+{
+    uint64_t base = g_array_index(p->bases, uint64_t, i);
+    uint64_t end = i + 1 < p->bases->len ? g_array_index(p->bases, uint64_t, i + 1) : partition_hwm(p);
+    return end > base ? partition_at(p, end - 1)->written_ms : INT64_MAX;
+}
+
+void partition_expire_records(Partition *p, int64_t max_age_ms, int64_t now_ms)
+{
+    guint n = 0;
+    if (last_written_ms(p, p->bases->len - 1) < now_ms - max_age_ms)
+        partition_roll(p);
+    while (n + 1 < p->bases->len && last_written_ms(p, n) < now_ms - max_age_ms)
+        n++;
+    partition_trim(p, g_array_index(p->bases, uint64_t, n));
 }
 
 unsigned key_partition(const char *key, unsigned n)

@@ -15,6 +15,7 @@ typedef enum State { FREE, LEASED, SETTLED } State;
 typedef struct Record {
     char *key; /* "" for none */
     char *payload;
+    int64_t written_ms;
     State state;
     uint64_t nonce;
     int64_t expiry_ms;
@@ -46,7 +47,7 @@ void topic_grow(Topic *topic, unsigned n_partitions);
 bool topic_is_empty(const Topic *topic); /* retains no record */
 bool broker_has_children(const Broker *broker, int parent);
 
-void partition_append(Partition *p, const char *key, const char *payload);
+void partition_append(Partition *p, const char *key, const char *payload, int64_t now_ms);
 uint64_t partition_hwm(const Partition *p);
 uint64_t partition_oldest(const Partition *p);
 uint64_t partition_frontier(const Partition *p);
@@ -66,6 +67,8 @@ void partition_drop_leases(Partition *p);
 void partition_expire(Partition *p, int64_t now_ms);
 void partition_roll(Partition *p);
 void partition_trim(Partition *p, uint64_t offset);
+/* Whole segments go whose last record is older than that; the newest one is closed for it. */
+void partition_expire_records(Partition *p, int64_t max_age_ms, int64_t now_ms);
 
 /* FNV-1a 32 over the key, modulo n. */
 unsigned key_partition(const char *key, unsigned n);

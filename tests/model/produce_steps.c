@@ -37,7 +37,7 @@ static void produce(World *w, int topic, GPtrArray *produced)
         const char *key = keys[(w->step.n + i) % G_N_ELEMENTS(keys)];
         g_autofree char *payload = world_payload(w);
         nrd_producer_add(producer, key, strlen(key), payload, strlen(payload));
-        partition_append(model, key, payload);
+        partition_append(model, key, payload, w->broker.now_ms);
         add_expected(produced, key, payload);
     }
     nrd_producer_sync(producer, w->step.n % 2 ? NRD_SYNC_OWN : NRD_SYNC_FILE, on_done, &error);
@@ -100,7 +100,7 @@ static void learn_record(World *w, int topic, uint32_t number, GPtrArray *expect
         world_differs(w, "a record that nobody produced, or one twice", __FILE__, __LINE__, "%s", text);
     WORLD_CHECK(w, key[0] == '\0' || key_partition(key, topic_model->partitions->len) == number);
     g_ptr_array_remove_index(expected, at);
-    partition_append(model, key, payload);
+    partition_append(model, key, payload, w->broker.now_ms);
     nrd_record_clear(&record);
 }
 

@@ -32,9 +32,10 @@ static const struct {
     [STEP_SEEK] = { "seek", 12 },
     [STEP_ROLL] = { "roll", 20 },
     [STEP_TRIM] = { "trim", 22 },
+    [STEP_EXPIRE] = { "expire", 10 },
     [STEP_REOPEN] = { "reopen", 10 },
     [STEP_RESTART] = { "restart", 6 },
-    [STEP_READ] = { "read", 29 },
+    [STEP_READ] = { "read", 19 },
 };
 
 static uint32_t draw(uint64_t *state)

@@ -30,6 +30,7 @@ typedef enum StepKind {
     STEP_SEEK,
     STEP_ROLL,
     STEP_TRIM,
+    STEP_EXPIRE,
     STEP_REOPEN,
     STEP_RESTART,
     STEP_READ,

@@ -19,6 +19,7 @@ static void create(World *w, int topic)
     topic_init(model, nrd_topic_incarnation(made));
     nrd_topic_unref(made);
     world_open_topic(w, topic);
+    WORLD_SAME(w, nrd_topic_config_write(w->topics[topic], WORLD_NO_RETENTION, strlen(WORLD_NO_RETENTION)), 0);
 }
 
 /* It is gone: who has a handle on it hears so, and its children are nobody's. */
@@ -162,6 +163,9 @@ static void wait_a_while(World *w)
     int64_t ms = w->step.n % 2 ? 400000 : 1700000;
     nrd_clock_shift_mono_ms(ms);
     w->broker.now_ms += ms;
+    w->mono_ms += ms;
+    w->wall_ms += ms;
+    nrd_clock_shift_wall_ms(ms);
     nrd_timer_init(&nudge, on_nudge, &nudged, false);
     nrd_timer_set(w->engine->timers, &nudge, 0); /* before all others: else the thread sleeps on */
     for (int i = 0; i < N_TOPICS; i++)

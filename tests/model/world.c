@@ -117,6 +117,8 @@ void world_start(World *w)
     table.fsync = table.fdatasync = table.drop_cache = no_sync;
     nrd_io = &table;
     nrd_diag_set_level((NrdLevel)0);
+    w->mono_ms = nrd_clock_mono_ms();
+    w->wall_ms = nrd_clock_wall_ms();
     open_engine(w);
 }
 
@@ -149,9 +151,18 @@ static void check_missing(World *w, int topic)
     WORLD_SAME(w, nrd_topic_find(w->engine, world_topic_name(topic), &found), -ENOENT);
 }
 
+/* The model's time passes in the steps of wait alone. What the steps take is taken back from the engine's clocks: else, on a
+ * slow machine, its leases end (30 s after they began) and the model's do not. */
+static void hold_clock(World *w)
+{
+    nrd_clock_shift_mono_ms(w->mono_ms - nrd_clock_mono_ms());
+    nrd_clock_shift_wall_ms(w->wall_ms - nrd_clock_wall_ms());
+}
+
 void world_do(World *w, const Step *step)
 {
     int topic = (int)(step->topic % N_TOPICS);
+    hold_clock(w);
     w->step = *step;
     w->n_steps++;
     if (step->kind == STEP_CREATE || step->kind == STEP_RESTART || step->kind == STEP_WAIT)

@@ -7,6 +7,7 @@
 #include "steps.h"
 
 #define N_SEEN 24
+#define WORLD_NO_RETENTION "retention_ms=0\n"
 #define PATIENCE_MS 60000 /* for what other threads do: the machine may be busy */
 
 /* A lease that was seen; it may be gone long since, with its topic. */
@@ -28,6 +29,8 @@ typedef struct World {
     unsigned n_steps;
     unsigned done[N_STEP_KINDS]; /* steps that had something to do */
     Step step;                   /* the present one */
+    int64_t mono_ms;             /* what the engine's clocks show at the beginning of each step */
+    int64_t wall_ms;
 } World;
 
 void world_start(World *w); /* on a new folder; syncs are not done, since nothing dies */

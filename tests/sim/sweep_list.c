@@ -48,7 +48,15 @@ static const Error errors[] = {
     FAIL(SIM_PREAD, EIO),
     FAIL_ONCE(SIM_PREAD, EINTR),
     SHORT(SIM_PREAD, "half", SIM_SHORT_HALF),
-    { SIM_PREAD, "flip", { .kind = SIM_FLIP, .bit = 8 * 60 }, true, SITE_LOG, { 0 } },
+    /* a bit that is turned on its way, once; nothing of it may be left when the next read is right */
+    { SIM_PREAD, "flip", { .kind = SIM_FLIP, .bit = 8 * 60 }, true, -1, { 0 } },
+    { SIM_PREAD,
+      "flip7",
+      { .kind = SIM_FLIP, .bit = 8 * 7 },
+      true,
+      -1,
+      { 0 } }, /* the last byte of hwm, consumer.offset */
+    { SIM_PREAD, "flip3", { .kind = SIM_FLIP, .bit = 8 * 3 + 7 }, true, -1, { 0 } },
     FAIL(SIM_PWRITEV, EIO),
     FAIL(SIM_PWRITEV, ENOSPC),
     FAIL(SIM_PWRITEV, EDQUOT),
@@ -166,12 +174,9 @@ static void add_error(GArray *jobs, Job job, const Error *error)
     }
 }
 
-/* A bit that is turned once in what is read makes damage of a record for whoever reads it then; only a commit that reads
- * back asks again. */
 static bool applies(const Error *error, const Job *job)
 {
-    return error->call == job->site.call && (error->file < 0 || error->file == (int)job->site.file) &&
-           (error->fault.kind != SIM_FLIP || job->workload->only_reads_back);
+    return error->call == job->site.call && (error->file < 0 || error->file == (int)job->site.file);
 }
 
 static void list_call(GArray *jobs, Job job)

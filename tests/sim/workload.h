@@ -32,7 +32,6 @@ typedef struct Workload {
     const char *name;
     const char *what; /* for --list */
     void (*run)(struct World *world);
-    bool only_reads_back; /* what it reads of segments is what a commit has just written */
 } Workload;
 
 /* By name; the end has no name. */

@@ -71,6 +71,8 @@ GPtrArray *nrd_frame_plan(NrdRecordBatch *const *batches, size_t n_batches)
         else
             plan = add_split(plans, plan, batch);
     }
+    if (plan->n_records == 0) /* of nothing there is no frame: it would be damage to whoever reads it */
+        g_ptr_array_set_size(plans, 0);
     return plans;
 }
 

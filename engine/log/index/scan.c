@@ -1,5 +1,5 @@
-/* See scan.h. No locks; reads through engine/io. */
-#include "engine/log/index/scan.h"
+/* See scan.h: one walk. No locks; reads through engine/io. */
+#include "engine/log/index/scan_private.h"
 
 #include "engine/base/crc32c.h"
 #include "engine/io/io.h"
@@ -27,9 +27,12 @@ typedef struct Scan {
     NrdBuffer crc_chunk; /* for CRCs during the search */
     uint64_t zero_pos;   /* from here on all bytes are zero; UINT64_MAX: not looked yet */
     uint64_t crc_budget;
-    bool holes; /* are passed over: a frame begins with a byte that is not zero */
+    size_t chunk_bytes; /* of both */
+    bool holes;         /* are passed over: a frame begins with a byte that is not zero */
     bool seen_zstd;
     bool seen_frame;
+    bool damaged; /* something was no good frame, at: */
+    NrdScanPlace damage;
     bool foreign_first;  /* the first frame is whole, and another offset's */
     uint64_t max_n_lost; /* by the damage looked at last */
 } Scan;
@@ -73,11 +76,11 @@ static bool all_zero(const uint8_t *bytes, size_t size)
 /* The end of what is not zero in [from, end); `from` when all of it is. The file may have become shorter: its end then. */
 static int trim_zeros(Scan *s, uint64_t from, uint64_t end, uint64_t *ret_end)
 {
-    int r = nrd_buffer_reserve(&s->chunk, CHUNK_BYTES, 0);
+    int r = nrd_buffer_reserve(&s->chunk, s->chunk_bytes, 0);
     bool zeros = true;
 
     while (r == 0 && zeros && end > from) {
-        size_t n = (size_t)MIN((uint64_t)CHUNK_BYTES, end - from);
+        size_t n = (size_t)MIN((uint64_t)s->chunk_bytes, end - from);
         size_t got = 0;
         r = nrd_io_pread_full(s->want->fd, s->chunk.data, n, (int64_t)(end - n), &got);
         if (r < 0)
@@ -142,10 +145,10 @@ static int check_crc(Scan *s, uint64_t pos, const Seen *seen, bool *ret_ok)
         return 0;
     }
     s->crc_budget -= left;
-    int r = nrd_buffer_reserve(&s->crc_chunk, CHUNK_BYTES, 0);
+    int r = nrd_buffer_reserve(&s->crc_chunk, s->chunk_bytes, 0);
     while (r == 0 && left > 0) {
         size_t n = 0;
-        r = nrd_io_pread_full(s->want->fd, s->crc_chunk.data, (size_t)MIN((uint64_t)CHUNK_BYTES, left), (int64_t)at,
+        r = nrd_io_pread_full(s->want->fd, s->crc_chunk.data, (size_t)MIN((uint64_t)s->chunk_bytes, left), (int64_t)at,
                               &n);
         if (r == 0 && n == 0)
             return 0; /* the file became shorter */
@@ -231,7 +234,7 @@ static int try_candidate(Scan *s, uint64_t pos, const uint8_t *bytes, uint64_t l
 /* Searches byte by byte from `from` for a frame that may be believed. */
 static int search(Scan *s, uint64_t from, uint64_t lost_pos, uint64_t low, Resync *resync)
 {
-    int r = nrd_buffer_reserve(&s->chunk, CHUNK_BYTES, 0);
+    int r = nrd_buffer_reserve(&s->chunk, s->chunk_bytes, 0);
 
     while (r == 0 && from < s->zero_pos && !resync->found && s->crc_budget > 0) {
         size_t n = 0;
@@ -241,7 +244,7 @@ static int search(Scan *s, uint64_t from, uint64_t lost_pos, uint64_t low, Resyn
         if (r < 0)
             return r;
         r = nrd_io_pread_full(s->want->fd, s->chunk.data,
-                              (size_t)MIN((uint64_t)CHUNK_BYTES, s->want->size_bytes - from), (int64_t)from, &n);
+                              (size_t)MIN((uint64_t)s->chunk_bytes, s->want->size_bytes - from), (int64_t)from, &n);
         if (r < 0 || n < NRD_FRAME_HEADER_BYTES)
             return r;
         size_t last = n - NRD_FRAME_HEADER_BYTES; /* the last place with a whole header */
@@ -393,6 +396,13 @@ static void lose(Scan *s, uint64_t end_pos, uint64_t end_offset, NrdFrameFault f
         s->watch->lost(s->watch->data, &gap, fault);
 }
 
+static void note_damage(Scan *s)
+{
+    if (!s->damaged)
+        s->damage = (NrdScanPlace){ s->index->end, s->index->entries->len, s->seen_zstd, s->seen_frame };
+    s->damaged = true;
+}
+
 /* Takes one step: a good frame, or a gap up to the next one. *ret_done: nothing good follows. */
 static int step(Scan *s, bool *ret_done)
 {
@@ -419,6 +429,7 @@ static int step(Scan *s, bool *ret_done)
     if (r != -EBADMSG)
         return r;
     NrdFrameFault fault = s->reader.fault;
+    note_damage(s);
     s->foreign_first |= end->pos == 0 && s->reader.fault == NRD_FRAME_WRONG_OFFSET;
     r = 0;
     if (s->reader.fault == NRD_FRAME_BAD_RECORDS)
@@ -433,14 +444,27 @@ static int step(Scan *s, bool *ret_done)
     return 0;
 }
 
-int nrd_scan_segment(const NrdScanWant *want, NrdIndex **ret_index, NrdScanTail *ret_tail)
+/* An index that ends where `before` met its first damage. */
+static void begin_there(Scan *s, const NrdScanResult *before)
 {
-    static const NrdScanWatch nobody;
-    return nrd_scan_segment_watched(want, &nobody, ret_index, ret_tail);
+    const NrdScanPlace *place = &before->damage;
+
+    g_array_append_vals(s->index->entries, before->index->entries->data, place->n_entries);
+    s->index->end = place->end;
+    s->seen_zstd = place->seen_zstd;
+    s->seen_frame = place->seen_frame;
 }
 
-int nrd_scan_segment_watched(const NrdScanWant *want, const NrdScanWatch *watch, NrdIndex **ret_index,
-                             NrdScanTail *ret_tail)
+static void judge_tail(Scan *s, uint64_t lost_bytes, NrdScanTail *tail)
+{
+    tail->torn = true;
+    tail->misnamed = s->foreign_first && s->index->end.pos == 0;
+    tail->only_zeros = s->zero_pos <= s->index->end.pos;
+    tail->max_n_lost = MAX(s->max_n_lost, explainable(lost_bytes, s->seen_zstd));
+}
+
+int nrd_scan_walk(const NrdScanWant *want, const NrdScanWatch *watch, const NrdScanResult *before,
+                  NrdScanResult *ret_result)
 {
     Scan s = { .want = want, .watch = watch, .index = nrd_index_new(want->base), .zero_pos = UINT64_MAX };
     NrdScanTail tail = { .torn = false };
@@ -448,18 +472,17 @@ int nrd_scan_segment_watched(const NrdScanWant *want, const NrdScanWatch *watch,
     int r = 0;
 
     s.holes = want->size_bytes > NRD_SCAN_READ_ALL_BYTES;
-    s.crc_budget = want->size_bytes * BUDGET_FACTOR + NRD_MIB;
+    s.crc_budget = MIN(want->size_bytes, (UINT64_MAX - NRD_MIB) / BUDGET_FACTOR) * BUDGET_FACTOR + NRD_MIB;
+    s.chunk_bytes = (size_t)CLAMP(want->size_bytes, NRD_FRAME_HEADER_BYTES, CHUNK_BYTES);
+    if (before != NULL)
+        begin_there(&s, before);
     while (r == 0 && !done && s.index->end.pos < want->size_bytes && s.index->end.offset < want->end_offset)
         r = step(&s, &done);
     uint64_t lost_bytes = want->size_bytes - s.index->end.pos;
-    if (r == 0 && want->end_offset != UINT64_MAX && s.index->end.offset < want->end_offset) {
+    if (r == 0 && want->end_offset != UINT64_MAX && s.index->end.offset < want->end_offset)
         lose(&s, want->size_bytes, want->end_offset, done ? s.reader.fault : NRD_FRAME_CUT);
-    } else if (r == 0 && done) {
-        tail.torn = true;
-        tail.misnamed = s.foreign_first && s.index->end.pos == 0;
-        tail.only_zeros = s.zero_pos <= s.index->end.pos;
-        tail.max_n_lost = MAX(s.max_n_lost, explainable(lost_bytes, s.seen_zstd));
-    }
+    else if (r == 0 && done)
+        judge_tail(&s, lost_bytes, &tail);
     nrd_frame_reader_clear(&s.reader);
     nrd_buffer_release(&s.chunk);
     nrd_buffer_release(&s.crc_chunk);
@@ -467,8 +490,6 @@ int nrd_scan_segment_watched(const NrdScanWant *want, const NrdScanWatch *watch,
         nrd_index_free(s.index);
         return r;
     }
-    *ret_index = s.index;
-    if (ret_tail != NULL)
-        *ret_tail = tail;
+    *ret_result = (NrdScanResult){ s.index, tail, s.damaged, s.damage };
     return 0;
 }

@@ -11,6 +11,7 @@
 #ifndef NRD_LOG_SCAN_H
 #define NRD_LOG_SCAN_H
 
+#include "engine/base/diag.h"
 #include "engine/base/macros.h"
 #include "engine/log/frames/frame_reader.h"
 #include "engine/log/index/index.h"
@@ -39,8 +40,11 @@ typedef struct NrdScanTail {
     uint64_t max_n_lost; /* at most so many records can have stood there */
 } NrdScanTail;
 
-/* Fills an index. *ret_index is the caller's. -EIO and what the disk says, -ENOMEM. */
-int nrd_scan_segment(const NrdScanWant *want, NrdIndex **ret_index, NrdScanTail *ret_tail) NRD_MUST_CHECK;
+/* Fills an index. *ret_index is the caller's. Damage is believed when a second look, past the page cache, finds the same
+ * (scan_again.c): what is found may be cut or written down for good. -EIO and what the disk says, -EIO also when it reads
+ * differently each time; -ENOMEM. place: for the line in the log about that. */
+int nrd_scan_segment(const NrdScanWant *want, NrdPlace place, NrdIndex **ret_index,
+                     NrdScanTail *ret_tail) NRD_MUST_CHECK;
 
 /* Told about every step of a walk, in order of position. Either may be NULL. */
 typedef struct NrdScanWatch {
@@ -52,7 +56,7 @@ typedef struct NrdScanWatch {
     void *data;
 } NrdScanWatch;
 
-/* As above, and tells the watch. */
+/* Looks once, and tells the watch: for reports alone, since a read may be wrong while the disk is well. Errors as above. */
 int nrd_scan_segment_watched(const NrdScanWant *want, const NrdScanWatch *watch, NrdIndex **ret_index,
                              NrdScanTail *ret_tail) NRD_MUST_CHECK;
 

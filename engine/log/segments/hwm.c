@@ -8,6 +8,7 @@
 #include <fcntl.h>
 
 #define HWM_BYTES 8
+#define MAX_LOOKS 4
 #define OPEN_FLAGS (O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
 
 /* Opens the file and makes sure that it is a regular one. */
@@ -29,7 +30,7 @@ static int open_file(int root_fd, const char *path, int flags, int *ret_fd, uint
     return 0;
 }
 
-int nrd_hwm_read(int root_fd, const char *path, NrdHwm *ret_hwm)
+static int read_file(int root_fd, const char *path, bool past_cache, NrdHwm *ret_hwm)
 {
     NrdHwm hwm = { .exists = true };
     uint8_t bytes[HWM_BYTES];
@@ -42,6 +43,8 @@ int nrd_hwm_read(int root_fd, const char *path, NrdHwm *ret_hwm)
         *ret_hwm = (NrdHwm){ .exists = false };
         return 0;
     }
+    if (r == 0 && past_cache)
+        r = nrd_io->drop_cache(fd);
     if (r == 0 && size == HWM_BYTES) {
         r = nrd_io_pread_full(fd, bytes, sizeof bytes, 0, &n);
         hwm.clean = r == 0 && n == HWM_BYTES && nrd_get_be64(bytes) <= INT64_MAX;
@@ -52,6 +55,26 @@ int nrd_hwm_read(int root_fd, const char *path, NrdHwm *ret_hwm)
     if (r < 0)
         return r;
     *ret_hwm = hwm;
+    return 0;
+}
+
+int nrd_hwm_read(int root_fd, const char *path, NrdHwm *ret_hwm)
+{
+    return read_file(root_fd, path, false, ret_hwm);
+}
+
+int nrd_hwm_read_again(int root_fd, const char *path, NrdHwm *hwm)
+{
+    bool same = false;
+
+    for (int i = 0; !same; i++) {
+        NrdHwm next;
+        int r = i < MAX_LOOKS ? read_file(root_fd, path, true, &next) : -EIO;
+        if (r < 0)
+            return r;
+        same = next.exists == hwm->exists && next.clean == hwm->clean && next.value == hwm->value;
+        *hwm = next;
+    }
     return 0;
 }
 

@@ -18,6 +18,10 @@ typedef struct NrdHwm {
 
 int nrd_hwm_read(int root_fd, const char *path, NrdHwm *ret_hwm) NRD_MUST_CHECK;
 
+/* A read may be wrong while the disk is well, and nothing in the file tells: reads past the page cache until the same comes
+ * twice in a row, *hwm being the first. -EIO also when it never does. */
+int nrd_hwm_read_again(int root_fd, const char *path, NrdHwm *hwm) NRD_MUST_CHECK;
+
 /* Makes the file empty, durably; a missing one is success. again: an earlier attempt failed, so nothing that the kernel
  * holds about the file's size can be trusted, and it is made to write it anew. */
 int nrd_hwm_empty(int root_fd, const char *path, bool again) NRD_MUST_CHECK;

@@ -57,7 +57,7 @@ static int rebuild(NrdSegment *segment, int fd)
     g_mutex_unlock(&segment->lock);
 
     NrdScanWant want = { fd, segment->base, sealed ? size_bytes : since.pos, since.offset };
-    int r = nrd_scan_segment(&want, &index, NULL);
+    int r = nrd_scan_segment(&want, nrd_segment_home_place(segment->home, NRD_NO_OFFSET), &index, NULL);
     nrd_segment_report_read(segment, r);
     if (r < 0)
         return r;

@@ -2,6 +2,7 @@
  * leaves one slot that is durable at every moment. */
 #include "engine/fanout/cursor_store.h"
 #include "engine/io/io.h"
+#include "tests/unit/bad_reads.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -330,6 +331,24 @@ static void test_no_file(Fixture *f, gconstpointer data)
     assert_loads(f, NRD_CURSOR_VALID, false, 9);
 }
 
+/* One bad read neither repeats nor skips, and no file of another attachment is removed because of it. */
+static void test_bad_reads(Fixture *f, gconstpointer data)
+{
+    (void)data;
+    g_assert_cmpint(nrd_cursor_store_write(&f->store, 7), ==, 0);
+    g_assert_cmpint(nrd_cursor_store_write(&f->store, 8), ==, 0);
+    for (BadRead bad = bad_read_first(); bad_read_begin(&bad); bad_read_next(&bad)) {
+        restart(f, &owner);
+        assert_loads(f, NRD_CURSOR_VALID, false, 8);
+        NrdCursorOwner other = { owner.epoch + 1, owner.child };
+        restart(f, &other);
+        g_assert_cmpint(nrd_cursor_store_remove(&f->store), ==, 0);
+        bad_read_end(&bad);
+    }
+    restart(f, &owner);
+    assert_loads(f, NRD_CURSOR_VALID, false, 8);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -344,5 +363,6 @@ int main(int argc, char **argv)
     g_test_add("/fanout/cursor/full-disk", Fixture, NULL, set_up, test_full_disk, tear_down);
     g_test_add("/fanout/cursor/garbage", Fixture, NULL, set_up, test_garbage, tear_down);
     g_test_add("/fanout/cursor/no-file", Fixture, NULL, set_up, test_no_file, tear_down);
+    g_test_add("/fanout/cursor/bad-reads", Fixture, NULL, set_up, test_bad_reads, tear_down);
     return g_test_run();
 }

@@ -1,5 +1,6 @@
 /* The checkpoint: what is written is read, damage is damage, and a crash leaves the old one or the new one. */
 #include "fixture.h"
+#include "tests/unit/bad_reads.h"
 
 #include "engine/ingress/checkpoint.h"
 
@@ -123,11 +124,31 @@ static void test_store_and_load(void)
     fixture_tear_down(&f);
 }
 
+static void test_bad_reads(void)
+{
+    Fixture f;
+    NrdCheckpoint c;
+    fixture_set_up(&f);
+    fill(&c);
+    g_assert_cmpint(nrd_checkpoint_store(f.root_fd, &c), ==, 0);
+    for (BadRead bad = bad_read_first(); bad_read_begin(&bad); bad_read_next(&bad)) {
+        NrdCheckpoint found;
+        nrd_checkpoint_init(&found);
+        g_assert_cmpint(nrd_checkpoint_load(f.root_fd, &found), ==, 0);
+        bad_read_end(&bad);
+        assert_filled(&found);
+        nrd_checkpoint_clear(&found);
+    }
+    nrd_checkpoint_clear(&c);
+    fixture_tear_down(&f);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/ingress/checkpoint/round-trip", test_round_trip);
     g_test_add_func("/ingress/checkpoint/damage", test_damage);
     g_test_add_func("/ingress/checkpoint/store-and-load", test_store_and_load);
+    g_test_add_func("/ingress/checkpoint/bad-reads", test_bad_reads);
     return g_test_run();
 }

@@ -1,5 +1,6 @@
 /* The WAL on real files: what was acknowledged is found again, what was not is not, whatever fails. */
 #include "fixture.h"
+#include "tests/unit/bad_reads.h"
 
 #include "engine/base/diag.h"
 #include "engine/io/io.h"
@@ -293,7 +294,28 @@ static void test_torn_tail_then_more(void)
     assert_found(&found, "one\ntwo\n");
     g_assert_cmpint(put(wal, "four"), ==, 0);
     nrd_wal_close(wal, 0);
+    /* no more than a torn tail, though it is not the last segment any more: no sequence is missing */
+    uint64_t n_damaged = nrd_counter_get(NRD_COUNTER_INGRESS_DAMAGED), n_torn = nrd_counter_get(NRD_COUNTER_TORN_TAILS);
     assert_next_open(&f, "one\ntwo\nfour\n");
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_INGRESS_DAMAGED), ==, n_damaged);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_TORN_TAILS), ==, n_torn + 1);
+    fixture_tear_down(&f);
+}
+
+/* In a segment that was left when it was full nothing is torn: what is missing at its end was acknowledged. */
+static void test_damaged_tail_then_more(void)
+{
+    Fixture f;
+    Found found;
+    make_three(&f);
+    NrdWal *wal = open_wal(&f, 1 << 20, &found);
+    assert_found(&found, "one\ntwo\nsix\n");
+    g_assert_cmpint(put(wal, "four"), ==, 0);
+    nrd_wal_close(wal, 0);
+    change_file(&f, cut, GUINT_TO_POINTER(file_size(&f) - 1));
+    uint64_t n_damaged = nrd_counter_get(NRD_COUNTER_INGRESS_DAMAGED);
+    assert_next_open(&f, "one\ntwo\nfour\n");
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_INGRESS_DAMAGED), ==, n_damaged + 1);
     fixture_tear_down(&f);
 }
 
@@ -932,6 +954,29 @@ static void test_nobody_to_hand_over_to(void)
     fixture_tear_down(&f);
 }
 
+/* One bad read at the start loses no entry, the last one included, and sets nothing aside. */
+static void test_bad_reads(void)
+{
+    Fixture f;
+    Found found;
+    fixture_set_up(&f);
+    NrdWal *wal = open_wal(&f, 1 << 20, &found);
+    assert_found(&found, "");
+    g_assert_cmpint(put(wal, "one"), ==, 0);
+    g_assert_cmpint(put(wal, "two"), ==, 0);
+    nrd_wal_close(wal, 0);
+    for (BadRead bad = bad_read_first(); bad_read_begin(&bad); bad_read_next(&bad)) {
+        uint64_t damaged = nrd_counter_get(NRD_COUNTER_INGRESS_DAMAGED) + nrd_counter_get(NRD_COUNTER_TORN_TAILS);
+        wal = open_wal(&f, 1 << 20, &found);
+        bad_read_end(&bad);
+        assert_found(&found, "one\ntwo\n");
+        g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_INGRESS_DAMAGED) + nrd_counter_get(NRD_COUNTER_TORN_TAILS), ==,
+                         damaged);
+        nrd_wal_close(wal, 0);
+    }
+    fixture_tear_down(&f);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -947,6 +992,7 @@ int main(int argc, char **argv)
     g_test_add_func("/ingress/wal/handed-over", test_handed_over);
     g_test_add_func("/ingress/wal/nobody-to-hand-over-to", test_nobody_to_hand_over_to);
     g_test_add_func("/ingress/wal/torn-tail-then-more", test_torn_tail_then_more);
+    g_test_add_func("/ingress/wal/damaged-tail-then-more", test_damaged_tail_then_more);
     g_test_add_func("/ingress/wal/entry-inside-a-payload", test_entry_inside_a_payload);
     g_test_add_func("/ingress/wal/something-else", test_something_else_in_its_place);
     g_test_add_func("/ingress/wal/group-commit", test_group_commit);
@@ -963,5 +1009,6 @@ int main(int argc, char **argv)
     g_test_add_func("/ingress/wal/ranges-done-in-any-order", test_ranges_done_in_any_order);
     g_test_add_func("/ingress/wal/new-segment-fails", test_new_segment_fails);
     g_test_add_func("/ingress/wal/random-faults-and-crashes", test_random_faults_and_crashes);
+    g_test_add_func("/ingress/wal/bad-reads", test_bad_reads);
     return g_test_run();
 }

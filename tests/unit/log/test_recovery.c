@@ -1,5 +1,6 @@
 /* What an open makes of every kind of end and damage. Each case is opened three times: the outcome stays. */
 #include "fixture.h"
+#include "tests/unit/bad_reads.h"
 
 #include "engine/base/crc32c.h"
 #include "engine/base/diag.h"
@@ -747,6 +748,82 @@ static void test_zstd_damage(void)
     fixture_tear_down(&f);
 }
 
+/* One bad read while it is opened, of a segment or of hwm: everything is there all the same, and the files are what they
+ * were. Three times: after a clean stop, with records that are hidden, and after a crash that left a torn tail. */
+static void test_bad_reads(void)
+{
+    size_t ends[3];
+    GByteArray *bytes = three_frames(ends);
+    for (int how = 0; how < 3; how++) {
+        Fixture f;
+        uint64_t hwm = how == 1 ? 4 : 6;
+        fixture_set_up(&f);
+        if (how == 2)
+            g_byte_array_append(bytes, (const guint8 *)"\xca\xfe\0", 3);
+        for (BadRead bad = bad_read_first(); bad_read_begin(&bad); bad_read_next(&bad)) {
+            fixture_put(&f, SEGMENT_0, bytes->data, bytes->len);
+            if (how < 2)
+                put_hwm(&f, hwm);
+            fixture_open(&f);
+            bad_read_end(&bad);
+            g_assert_cmpuint(fixture_stats(&f).hwm, ==, hwm);
+            g_assert_cmpuint(fixture_stats(&f).next_offset, ==, 6);
+            expect_records(&f, 0, hwm);
+            fixture_crash(&f);
+            GByteArray *after = fixture_get(&f, SEGMENT_0);
+            g_assert_cmpmem(after->data, after->len, bytes->data, ends[2]);
+            g_byte_array_unref(after);
+        }
+        fixture_tear_down(&f);
+    }
+    g_byte_array_unref(bytes);
+}
+
+/* Behind a gap nothing is added to the segment, also when records are hidden in it: they might be judged to be part of the
+ * gap then. They come to light, and the next record begins a segment. */
+static void test_gap_and_hidden_tail(void)
+{
+    Fixture f;
+    size_t ends[3];
+    GByteArray *bytes = three_frames(ends);
+    fixture_set_up(&f);
+    bytes->data[ends[0] + 30] ^= 1;
+    fixture_put(&f, SEGMENT_0, bytes->data, bytes->len);
+    put_hwm(&f, 4);
+    fixture_open(&f);
+    g_assert_cmpuint(fixture_stats(&f).hwm, ==, 4);
+    g_assert_cmpuint(fixture_commit(&f, "r6"), ==, 6);
+    fixture_crash(&f);
+    GByteArray *after = fixture_get(&f, SEGMENT_0);
+    g_assert_cmpmem(after->data, after->len, bytes->data, bytes->len);
+    g_assert_true(fixture_exists(&f, "00000000000000000006.log"));
+    g_byte_array_unref(after);
+    expect_thrice(&f, 7, 7, 2, 4);
+    g_byte_array_unref(bytes);
+    fixture_tear_down(&f);
+}
+
+/* Showing a hidden tail writes nothing into the segment. */
+static void test_expose_writes_nothing(void)
+{
+    Fixture f;
+    size_t ends[3];
+    GByteArray *bytes = three_frames(ends);
+    fixture_set_up(&f);
+    fixture_put(&f, SEGMENT_0, bytes->data, bytes->len);
+    put_hwm(&f, 4);
+    fixture_open(&f);
+    g_assert_cmpint(nrd_log_expose(f.log), ==, 0);
+    g_assert_cmpuint(fixture_stats(&f).hwm, ==, 6);
+    fixture_crash(&f);
+    GByteArray *after = fixture_get(&f, SEGMENT_0);
+    g_assert_cmpmem(after->data, after->len, bytes->data, bytes->len);
+    g_byte_array_unref(after);
+    expect_thrice(&f, 6, 6, 6, 6);
+    g_byte_array_unref(bytes);
+    fixture_tear_down(&f);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -775,5 +852,8 @@ int main(int argc, char **argv)
     g_test_add_func("/log/recovery/foreign", test_foreign_files);
     g_test_add_func("/log/recovery/read-only", test_read_only);
     g_test_add_func("/log/recovery/zstd", test_zstd_damage);
+    g_test_add_func("/log/recovery/bad-reads", test_bad_reads);
+    g_test_add_func("/log/recovery/gap-and-hidden-tail", test_gap_and_hidden_tail);
+    g_test_add_func("/log/recovery/expose-writes-nothing", test_expose_writes_nothing);
     return g_test_run();
 }

@@ -3,7 +3,9 @@
 
 #include "engine/io/io.h"
 #include "fixture.h"
+#include "tests/unit/bad_reads.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 
@@ -147,6 +149,112 @@ static void test_short_of_its_end(void)
 #define HUGE_BYTES ((uint64_t)1 << 40)
 #define FAR_POS (((uint64_t)700 << 30) + 12345) /* not where a block begins */
 
+static void scan_for_good(Fixture *f, uint64_t size_bytes, NrdIndex **ret_index, NrdScanTail *ret_tail)
+{
+    int fd = nrd_io->open(f->root_fd, "p/" SEGMENT_0, O_RDONLY, 0);
+    NrdScanWant want = { fd, 0, size_bytes, UINT64_MAX };
+    g_assert_cmpint(nrd_scan_segment(&want, NRD_NOWHERE, ret_index, ret_tail), ==, 0);
+    nrd_io_close(&fd);
+}
+
+/* Whatever one read gives, a scan whose findings last finds what is on the disk. */
+static void scan_with_bad_reads(Fixture *f, const GByteArray *bytes, guint n_gaps, bool torn)
+{
+    NrdIndex *right;
+    NrdScanTail right_tail;
+    fixture_put(f, SEGMENT_0, bytes->data, bytes->len);
+    scan_for_good(f, bytes->len, &right, &right_tail);
+    g_assert_cmpuint(right->gaps->len, ==, n_gaps);
+    g_assert_true(right_tail.torn == torn);
+    for (BadRead bad = bad_read_first(); bad_read_begin(&bad); bad_read_next(&bad)) {
+        NrdIndex *index;
+        NrdScanTail tail;
+        scan_for_good(f, bytes->len, &index, &tail);
+        bad_read_end(&bad);
+        g_assert_cmpmem(&index->end, sizeof index->end, &right->end, sizeof right->end);
+        g_assert_cmpmem(index->gaps->data, index->gaps->len * sizeof(NrdGap), right->gaps->data,
+                        right->gaps->len * sizeof(NrdGap));
+        g_assert_cmpmem(index->entries->data, index->entries->len * sizeof(NrdIndexEntry), right->entries->data,
+                        right->entries->len * sizeof(NrdIndexEntry));
+        g_assert_true(tail.torn == right_tail.torn && tail.max_n_lost == right_tail.max_n_lost);
+        nrd_index_free(index);
+    }
+    nrd_index_free(right);
+}
+
+static void test_bad_reads(void)
+{
+    Fixture f;
+    size_t ends[N_FRAMES];
+    GByteArray *bytes = make_segment(ends);
+    fixture_set_up(&f);
+    scan_with_bad_reads(&f, bytes, 0, false);
+    bytes->data[ends[2] + 30] ^= 0x10;
+    scan_with_bad_reads(&f, bytes, 1, false);
+    g_byte_array_set_size(bytes, bytes->len - 5);
+    scan_with_bad_reads(&f, bytes, 1, true);
+    g_byte_array_unref(bytes);
+    fixture_tear_down(&f);
+}
+
+static size_t one_frame;
+
+/* Spoils the second frame of what it reads. */
+static ssize_t moody_pread(int fd, void *buf, size_t size, int64_t pos)
+{
+    ssize_t n = nrd_io_real.pread(fd, buf, size, pos);
+    if (n > (ssize_t)one_frame + 30)
+        ((uint8_t *)buf)[one_frame + 30] ^= 0x40;
+    return n;
+}
+
+/* A disk that gives something else each time makes an error, and neither damage nor records. */
+
+static void test_moody_disk(void)
+{
+    Fixture f;
+    size_t ends[N_FRAMES];
+    GByteArray *bytes = make_segment(ends);
+    NrdIndex *index = NULL;
+    fixture_set_up(&f);
+    fixture_put(&f, SEGMENT_0, bytes->data, bytes->len);
+    const NrdIo *before = nrd_io;
+    NrdIo moody = *nrd_io;
+    moody.pread = moody_pread;
+    one_frame = ends[0];
+    nrd_io = &moody;
+    int fd = nrd_io->open(f.root_fd, "p/" SEGMENT_0, O_RDONLY, 0);
+    NrdScanWant want = { fd, 0, bytes->len, UINT64_MAX };
+    g_assert_cmpint(nrd_scan_segment(&want, NRD_NOWHERE, &index, NULL), ==, -EIO);
+    g_assert_null(index);
+    nrd_io_close(&fd);
+    nrd_io = before;
+    g_byte_array_unref(bytes);
+    fixture_tear_down(&f);
+}
+
+/* The work that a search may do is a few times the size, also where that is more than a number holds. */
+static void test_size_without_end(void)
+{
+    Fixture f;
+    size_t ends[N_FRAMES];
+    GByteArray *bytes = make_segment(ends);
+    NrdIndex *index;
+    NrdScanTail tail;
+    fixture_set_up(&f);
+    bytes->data[ends[2] + 10] ^= 0x10; /* in the header: the search has to find the next frame */
+    fixture_put(&f, SEGMENT_0, bytes->data, bytes->len);
+    int fd = nrd_io->open(f.root_fd, "p/" SEGMENT_0, O_RDONLY, 0);
+    /* four times it is 2^64 less a MiB, so that with the MiB that is allowed besides nothing would be */
+    NrdScanWant want = { fd, 0, ((uint64_t)1 << 62) - NRD_MIB / 4, UINT64_MAX };
+    g_assert_cmpint(nrd_scan_segment(&want, NRD_NOWHERE, &index, &tail), ==, 0);
+    g_assert_cmpuint(index->gaps->len, ==, 1);
+    nrd_index_free(index);
+    nrd_io_close(&fd);
+    g_byte_array_unref(bytes);
+    fixture_tear_down(&f);
+}
+
 static uint64_t bytes_read;
 static ssize_t (*real_pread)(int fd, void *buf, size_t size, int64_t pos);
 
@@ -261,5 +369,8 @@ int main(int argc, char **argv)
     g_test_add_func("/log/scan/short-of-its-end", test_short_of_its_end);
     g_test_add_func("/log/scan/huge", test_huge);
     g_test_add_func("/log/scan/bad-records", test_bad_records);
+    g_test_add_func("/log/scan/bad-reads", test_bad_reads);
+    g_test_add_func("/log/scan/moody-disk", test_moody_disk);
+    g_test_add_func("/log/scan/size-without-end", test_size_without_end);
     return g_test_run();
 }

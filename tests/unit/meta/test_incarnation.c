@@ -3,6 +3,7 @@
 
 #include "engine/base/diag.h"
 #include "fixture.h"
+#include "tests/unit/bad_reads.h"
 
 #include <errno.h>
 #include <string.h>
@@ -449,6 +450,19 @@ static void test_purge_fails(void)
     tear_down();
 }
 
+static void test_bad_reads(void)
+{
+    set_up();
+    make_folder("orders", OURS);
+    for (BadRead bad = bad_read_first(); bad_read_begin(&bad); bad_read_next(&bad)) {
+        NrdClaim got = NRD_CLAIM_CREATED;
+        g_assert_cmpint(claim(&got), ==, 0);
+        bad_read_end(&bad);
+        g_assert_cmpint(got, ==, NRD_CLAIM_MATCH);
+    }
+    tear_down();
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -469,5 +483,6 @@ int main(int argc, char **argv)
     g_test_add_func("/incarnation/sweep-fails", test_sweep_fails);
     g_test_add_func("/incarnation/purge", test_purge);
     g_test_add_func("/incarnation/purge-fails", test_purge_fails);
+    g_test_add_func("/incarnation/bad-reads", test_bad_reads);
     return g_test_run();
 }

@@ -2,6 +2,7 @@
 #include "engine/meta/metastore.h"
 
 #include "fixture.h"
+#include "tests/unit/bad_reads.h"
 
 #include <errno.h>
 #include <string.h>
@@ -315,6 +316,19 @@ static void test_too_large(void)
     tear_down();
 }
 
+static void test_bad_reads(void)
+{
+    set_up();
+    nrd_topic_record_free(create("orders"));
+    int64_t right = linger("orders");
+    for (BadRead bad = bad_read_first(); bad_read_begin(&bad); bad_read_next(&bad)) {
+        g_assert_cmpint(reopen(), ==, 0);
+        bad_read_end(&bad);
+        g_assert_cmpint(linger("orders"), ==, right);
+    }
+    tear_down();
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -331,5 +345,6 @@ int main(int argc, char **argv)
     g_test_add_func("/metastore/update-fails", test_update_fails);
     g_test_add_func("/metastore/remove-fails", test_remove_fails);
     g_test_add_func("/metastore/too-large", test_too_large);
+    g_test_add_func("/metastore/bad-reads", test_bad_reads);
     return g_test_run();
 }

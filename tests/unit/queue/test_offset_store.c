@@ -6,6 +6,7 @@
 #include "engine/base/endian.h"
 #include "engine/io/io.h"
 #include "engine/queue/ahead.h"
+#include "tests/unit/bad_reads.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -792,6 +793,33 @@ static void test_file_taken_away(void)
     tear_down();
 }
 
+/* One bad read at the start neither takes the frontier back nor moves it on: as it is, with consumer.offset before
+ * consumer.ahead and behind it, and alone. */
+static void test_bad_reads(void)
+{
+    static const uint64_t frontiers[] = { 90, 90, 100, 12 };
+    for (int how = 0; how < 4; how++) {
+        set_up();
+        reopen_well();
+        save(7);
+        save(8);
+        save(9);
+        if (how > 0)
+            put_offset(how == 1 ? 4 : frontiers[how] - 1);
+        if (how == 3)
+            g_assert_cmpint(nrd_io_unlink(root_fd, AHEAD), ==, 0);
+        for (BadRead bad = bad_read_first(); bad_read_begin(&bad); bad_read_next(&bad)) {
+            int rc = reopen();
+            bad_read_end(&bad);
+            g_assert_cmpint(rc, ==, 0);
+            g_assert_cmpuint(state.frontier, ==, frontiers[how]);
+            if (how < 2)
+                assert_recovered(9);
+        }
+        tear_down();
+    }
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -818,5 +846,6 @@ int main(int argc, char **argv)
     g_test_add_func("/offset-store/create-fails", test_create_fails);
     g_test_add_func("/offset-store/file-taken-away", test_file_taken_away);
     g_test_add_func("/offset-store/simulation", test_simulation);
+    g_test_add_func("/offset-store/bad-reads", test_bad_reads);
     return g_test_run();
 }
