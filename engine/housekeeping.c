@@ -1,10 +1,12 @@
 /* The loops of the process: retention of open partitions (once a minute), the walk over closed ones (every five minutes),
- * and rest, which closes partitions that nobody uses (after half an hour) and gives back what idle ones keep in memory.
+ * and rest, which closes partitions that nobody uses (after half an hour) and gives back what idle ones keep in memory,
+ * and to the system what is free.
  * Each is one thread whatever the number of partitions; an idle partition has no timer. loop.h watches over them.
  * Source: the contract, "Housekeeping"; the seed, Retention, Opening and closing logs. */
 #include "engine/engine_private.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/memory.h"
 #include "engine/base/steady_clock.h"
 #include "engine/loop.h"
 #include "engine/meta/incarnation.h"
@@ -22,7 +24,8 @@ struct NrdHousekeeping {
     NrdLoop *retention;
     NrdLoop *walk; /* NULL: no walks */
     NrdLoop *rest;
-    bool surveyed;         /* of the rest's loop alone */
+    bool surveyed;         /* the rest loop's, as the next */
+    uint64_t last_work;
     atomic_bool leftovers; /* something may wait for the sweep of what deleted topics left */
     pthread_mutex_t clock_lock;
     NrdSteadyClock clock; /* guarded by clock_lock */
@@ -124,6 +127,15 @@ static void survey_partition(NrdPartition *partition, int64_t unused)
     nrd_partition_survey(partition);
 }
 
+/* Whether anything was committed or settled since the last time. */
+static bool has_worked(NrdHousekeeping *housekeeping)
+{
+    uint64_t work = nrd_counter_get(NRD_COUNTER_COMMITS) + nrd_counter_get(NRD_COUNTER_SETTLED);
+    bool worked = work != housekeeping->last_work;
+    housekeeping->last_work = work;
+    return worked;
+}
+
 static void rest_pass(NrdLoop *loop, void *user_data)
 {
     NrdHousekeeping *housekeeping = user_data;
@@ -135,6 +147,7 @@ static void rest_pass(NrdLoop *loop, void *user_data)
     }
     retry_topics(housekeeping->engine);
     for_each_partition(housekeeping, loop, rest_partition, housekeeping->engine->options.idle_close_ms);
+    nrd_memory_trim(!has_worked(housekeeping));
 }
 
 static void fill_in_defaults(NrdEngineOptions *options)

@@ -1,8 +1,11 @@
 /* The file system as a whole: its table of operations, its beginning and its end. */
 #include "fs/defer.h"
 #include "fs/node.h"
+#include "fs/prune.h"
 
 #include <errno.h>
+
+#define FIRST_MINOR_WITH_PRUNE 45 /* of FUSE's protocol 7: Linux 6.18 */
 
 static void op_init(void *user_data, struct fuse_conn_info *conn)
 {
@@ -13,6 +16,8 @@ static void op_init(void *user_data, struct fuse_conn_info *conn)
     /* Locks are asked for here to be refused: the kernel's own would be on one of many inodes of the file. */
     conn->want |= conn->capable & (FUSE_CAP_FLOCK_LOCKS | FUSE_CAP_POSIX_LOCKS | FUSE_CAP_ATOMIC_O_TRUNC);
     fs->max_write = conn->max_write;
+    if (conn->proto_minor >= FIRST_MINOR_WITH_PRUNE)
+        nrd_prune_start(fs->prune);
     if (fs->options.ready)
         fs->options.ready(fs->options.user_data);
 }
@@ -108,6 +113,7 @@ NrdFs *nrd_fs_new(const NrdFsOptions *options)
     g_mutex_init(&fs->lock);
     g_cond_init(&fs->handle_gone);
     fs->nodes = nrd_nodes_new(fs);
+    fs->prune = nrd_prune_new(fs);
     nrd_partial_budget_init(&fs->partials,
                             options->partial_bytes > 0 ? options->partial_bytes : NRD_PARTIAL_BYTES_DEFAULT);
     fs->defer = nrd_defer_new();
@@ -121,6 +127,7 @@ void nrd_fs_set_session(NrdFs *fs, struct fuse_session *session)
 
 void nrd_fs_shutdown(NrdFs *fs)
 {
+    nrd_prune_finish(fs->prune);
     nrd_defer_finish(fs->defer); /* it may still open handles */
     nrd_handles_close_all(fs);
     nrd_listings_close_all(fs);
@@ -133,6 +140,7 @@ void nrd_fs_free(NrdFs *fs)
         return;
     nrd_defer_free(fs->defer);
     nrd_nodes_free(fs->nodes);
+    nrd_prune_free(fs->prune);
     g_hash_table_unref(fs->handles);
     g_hash_table_unref(fs->listings);
     nrd_partial_budget_clear(&fs->partials);

@@ -8,7 +8,7 @@
  * other through it.
  *
  * Locks, in the order they may be taken: NrdNode.lock > NrdHandle.lock > NrdFs.lock. The tables of node.c, poll.c and
- * defer.c have locks of their own, taken last. None is held across a reply, nor across an engine call that may call
+ * defer.c, and prune.c, have locks of their own, taken last. None is held across a reply, nor across an engine call that may call
  * back or block. */
 #ifndef NRD_FS_FS_PRIVATE_H
 #define NRD_FS_FS_PRIVATE_H
@@ -29,6 +29,7 @@ typedef struct NrdHandle NrdHandle;
 typedef struct NrdFileOps NrdFileOps;
 typedef struct NrdPoll NrdPoll;
 typedef struct NrdDefer NrdDefer;
+typedef struct NrdPrune NrdPrune;
 
 typedef enum NrdKind {
     NRD_KIND_ROOT,
@@ -179,6 +180,7 @@ struct NrdNode {
     uint64_t ino;
     /* guarded by the table's lock */
     uint64_t n_lookups;
+    GList age;
     uint32_t n_refs; /* of handles, listings and deferred requests; the node lives while there are look-ups or these */
     /* guarded by lock */
     GMutex lock;
@@ -215,6 +217,7 @@ struct NrdFs {
     uint32_t max_write; /* set by INIT, before any other request */
     NrdNodes *nodes;
     NrdDefer *defer;
+    NrdPrune *prune;
     NrdPartialBudget partials;    /* of the producing handles */
     struct fuse_session *session; /* set before the first request */
     /* guarded by lock */

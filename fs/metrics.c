@@ -1,5 +1,6 @@
 /* `metrics` at the root: counters and gauges of the engine, and a few of the files themselves, as Prometheus reads them. */
-#include "fs/fs_private.h"
+#include "engine/base/memory.h"
+#include "fs/node.h"
 #include "fs/stream.h"
 
 /* Descriptors of one node share what is held: then it counts for each of them. */
@@ -36,6 +37,9 @@ static char *metrics_text(NrdNode *node)
                  (uint64_t)node->fs->mounted_ms / 1000);
     append_gauge(text, "narad_open_files", "Open files of the mounted tree.", n_handles);
     append_gauge(text, "narad_held_leases", "Leases that open consuming files remember.", n_held);
+    append_gauge(text, "narad_nodes", "Files and folders that the kernel remembers.", nrd_nodes_count(node->fs->nodes));
+    append_gauge(text, "narad_memory_used_bytes", "Memory allocated, without what the allocator keeps free.",
+                 nrd_memory_used_bytes());
     return g_string_free(text, FALSE);
 }
 

@@ -2,6 +2,7 @@
 #include "fs/node.h"
 
 #include "fs/hash.h"
+#include "fs/prune.h"
 
 struct NrdNodes {
     NrdFs *fs;
@@ -10,6 +11,7 @@ struct NrdNodes {
     uint64_t next_id;
     GHashTable *by_id;  /* &node->id -> node */
     GHashTable *shared; /* node -> node, by kind, topic, partition, child and arg */
+    GQueue by_age;      /* node->age, but the root's: who was looked up longest ago comes first */
 };
 
 static guint shared_hash(gconstpointer key)
@@ -58,6 +60,7 @@ static NrdNode *new_node(NrdNodes *nodes, const NrdNodeKey *key)
 {
     NrdNode *node = g_new0(NrdNode, 1);
     node->fs = nodes->fs;
+    node->age.data = node;
     node->info = key->info;
     node->topic = key->topic ? nrd_topic_ref(key->topic) : NULL;
     node->partition = key->partition;
@@ -81,8 +84,16 @@ static void insert_locked(NrdNodes *nodes, NrdNode *node)
 {
     node->id = nodes->next_id++;
     g_hash_table_insert(nodes->by_id, &node->id, node);
+    if (node->id != FUSE_ROOT_ID)
+        g_queue_push_tail_link(&nodes->by_age, &node->age);
     if (!node->info->fresh)
         g_hash_table_add(nodes->shared, node);
+}
+
+static void become_youngest_locked(NrdNodes *nodes, NrdNode *node)
+{
+    g_queue_unlink(&nodes->by_age, &node->age);
+    g_queue_push_tail_link(&nodes->by_age, &node->age);
 }
 
 /* Takes the node out of the tables when nobody knows it any more; the caller frees it after unlocking. */
@@ -91,6 +102,7 @@ static NrdNode *take_if_idle_locked(NrdNodes *nodes, NrdNode *node)
     if (node->n_lookups > 0 || node->n_refs > 0 || node->id == FUSE_ROOT_ID)
         return NULL;
     g_hash_table_remove(nodes->by_id, &node->id);
+    g_queue_unlink(&nodes->by_age, &node->age);
     if (!node->info->fresh)
         g_hash_table_remove(nodes->shared, node);
     return node;
@@ -116,6 +128,7 @@ void nrd_nodes_clear(NrdNodes *nodes)
     GList *all = g_hash_table_get_values(nodes->by_id);
     g_hash_table_remove_all(nodes->shared);
     g_hash_table_remove_all(nodes->by_id);
+    g_queue_init(&nodes->by_age); /* its links are in the nodes */
     g_mutex_unlock(&nodes->lock);
     for (GList *l = all; l; l = l->next)
         free_node(l->data);
@@ -151,11 +164,15 @@ NrdNode *nrd_nodes_lookup(NrdNodes *nodes, const NrdNodeKey *key)
     if (!node) {
         node = g_steal_pointer(&made);
         insert_locked(nodes, node);
+    } else {
+        become_youngest_locked(nodes, node);
     }
     node->n_lookups++;
+    uint64_t n_nodes = g_hash_table_size(nodes->by_id);
     g_mutex_unlock(&nodes->lock);
     if (made)
         free_node(made);
+    nrd_prune_note(nodes->fs->prune, n_nodes);
     return node;
 }
 
@@ -171,6 +188,26 @@ void nrd_nodes_forget(NrdNodes *nodes, uint64_t id, uint64_t n_lookups)
     g_mutex_unlock(&nodes->lock);
     if (idle)
         free_node(idle);
+}
+
+uint64_t nrd_nodes_count(NrdNodes *nodes)
+{
+    g_mutex_lock(&nodes->lock);
+    uint64_t n = g_hash_table_size(nodes->by_id);
+    g_mutex_unlock(&nodes->lock);
+    return n;
+}
+
+void nrd_nodes_list_oldest(NrdNodes *nodes, uint64_t n, GArray *ids)
+{
+    g_mutex_lock(&nodes->lock);
+    for (uint64_t n_left = MIN(n, nodes->by_age.length); n_left > 0; n_left--) {
+        NrdNode *node = g_queue_peek_head(&nodes->by_age);
+        become_youngest_locked(nodes, node);
+        if (node->n_refs == 0)
+            g_array_append_val(ids, node->id);
+    }
+    g_mutex_unlock(&nodes->lock);
 }
 
 void nrd_node_ref(NrdNode *node)

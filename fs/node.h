@@ -35,6 +35,12 @@ void nrd_nodes_drop_cached(NrdFs *fs, NrdTopic *topic);
 
 void nrd_nodes_forget(NrdNodes *nodes, uint64_t id, uint64_t n_lookups);
 
+uint64_t nrd_nodes_count(NrdNodes *nodes);
+
+/* Looks at the n nodes whose last look-up is longest ago, and appends the ids (uint64_t) of those that nothing here
+ * refers to. All that it looks at count as looked up now. */
+void nrd_nodes_list_oldest(NrdNodes *nodes, uint64_t n, GArray *ids);
+
 void nrd_node_ref(NrdNode *node);
 void nrd_node_unref(NrdNode *node);
 

@@ -3,6 +3,7 @@
  * with a sentence. */
 #define FUSE_USE_VERSION 312
 #include "engine/base/diag.h"
+#include "engine/base/memory.h"
 #include "engine/base/version.h"
 #include "engine/engine.h"
 #include "fs/fs.h"
@@ -239,6 +240,7 @@ int main(int argc, char **argv)
     struct fuse_args args = FUSE_ARGS_INIT(argc, argv);
     Daemon daemon = { 0 };
     int status = EXIT_FAILURE;
+    nrd_memory_limit_arenas();
     if (nrd_mount_options_parse(&args, &daemon.options) == 0) {
         if (daemon.options.help)
             status = fputs(usage, stdout) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -4,9 +4,11 @@ import collections
 import errno
 import os
 import random
+import re
 import resource
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -17,9 +19,13 @@ sys.path.insert(0, os.path.normpath(os.path.join(HERE, "..", "..", "tests", "mou
 from disk import MIB, Disk, fill, run  # noqa: E402
 from support import Failed, Mount, log, number, produce, read_file, wait_for, write_file, xattr  # noqa: E402
 from test_faults import Inject  # noqa: E402
+from test_memory import can_be_asked_to_forget  # noqa: E402
 from world import Broken, World, must  # noqa: E402
 
 WARM_SAMPLES = 60
+NODE_BYTES = 264  # with its places in the tables, measured
+USED_GROWTH_KIB = 4096
+MAX_NODES = 12500 if can_be_asked_to_forget() else 1 << 40
 GENERATION = 25  # rounds with the same topics
 IN_THE_CLEAR = {"EAGAIN", "ESTALE", "ENOTCONN", "ECONNABORTED", "ENODEV", "ENOENT", "EIDRM"}
 
@@ -399,7 +405,7 @@ def speed(bench, seconds):
             time.sleep(min(1, seconds / 10))
             samples.append(sample(mount))
             if len(samples) % 60 == 0:
-                bench.say("memory %d KiB, %d descriptors, %d threads" % samples[-1])
+                bench.say(", ".join(f"{value} {name}" for name, value in samples[-1]._asdict().items()), "(memory in KiB)")
         must(all(load.poll() is None for load in loads), "a client ended")
         n_records = sum(number(mount.part(f"s{n}"), "hwm") for n in range(3))
         return flat(samples, f"{n_records} records in {seconds} s")
@@ -426,28 +432,39 @@ def start_loads(mount):
     return loads
 
 
+Sample = collections.namedtuple("Sample", "used resident descriptors threads nodes")  # memory in KiB
+
+
 def sample(mount):
+    """Memory in use is what is allocated, without the nodes of the files and folders that the kernel remembers: those it
+    has forgotten are no longer among them."""
     pid = mount.process.pid
     with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-        resident = (int(file.read().split()[1]) - shared(pid)) * resource.getpagesize() // 1024
-    return resident, len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))
+        pages = [int(word) for word in file.read().split()]
+    resident = (pages[1] - pages[2]) * resource.getpagesize() // 1024  # of mapped files they are the page cache's
+    gauges = dict(re.findall(r"^(narad_[a-z_]+) (\d+)$", read_file(mount.mnt + "/metrics").decode(), re.M))
+    nodes = int(gauges["narad_nodes"])
+    used = (int(gauges["narad_memory_used_bytes"]) - nodes * NODE_BYTES) // 1024
+    return Sample(used, resident, len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task")), nodes)
 
 
-def shared(pid):
-    """Pages of mapped files are the page cache's, not memory of the daemon."""
-    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-        return int(file.read().split()[2])
+def typical_and_most(samples):
+    return [(statistics.median_low(column), max(column)) for column in zip(*samples)]
 
 
 def flat(samples, what):
-    """The most that was seen in the last third against the most of the third before."""
+    """The last third against the third before: of memory in use what it was most of the time, since buffers come and go;
+    of everything else the most that was seen."""
     third = len(samples) // 3
-    middle, last = ([max(column) for column in zip(*part)] for part in (samples[third:2 * third], samples[-third:]))
-    told = " and ".join(f"{a} then {b} {name}" for a, b, name in zip(middle, last, ("KiB", "descriptors", "threads")))
-    growth = 1.15 if len(samples) >= WARM_SAMPLES else 3  # caches fill at first
-    must(last[0] <= middle[0] * growth + 8192, "memory grows:", told)
-    must(last[1] <= middle[1] + 16, "descriptors grow:", told)
-    must(last[2] <= middle[2] + 2, "threads grow:", told)
+    middle = Sample(*typical_and_most(samples[third:2 * third]))
+    last = Sample(*typical_and_most(samples[-third:]))
+    told = "; ".join(f"{name} {a[0]} (most {a[1]}), then {b[0]} ({b[1]})" for name, a, b in zip(Sample._fields, middle, last))
+    warm = len(samples) >= WARM_SAMPLES  # caches fill at first
+    must(last.used[0] <= middle.used[0] + (USED_GROWTH_KIB if warm else 3 * middle.used[0]), "memory in use grows:", told)
+    must(last.resident[1] <= middle.resident[1] * (1.15 if warm else 3) + 8192, "memory grows:", told)
+    must(last.descriptors[1] <= middle.descriptors[1] + 16, "descriptors grow:", told)
+    must(last.threads[1] <= middle.threads[1] + 2, "threads grow:", told)
+    must(last.nodes[1] <= max(2 * MAX_NODES, middle.nodes[1]), "nodes grow:", told)
     return f"{what}; {told}"
 
 

@@ -246,6 +246,7 @@ class LineConsumer(Consumer):
     def __init__(self, *args):
         super().__init__(*args)
         self.held = []  # (id, t0 of its read)
+        self.unsure = set()  # ids among them that may have lapsed: an ack that succeeds says nothing of those
 
     def flags(self):
         return os.O_RDWR | (os.O_NONBLOCK if self.rng.random() < 0.5 else 0)
@@ -276,11 +277,11 @@ class LineConsumer(Consumer):
             self.failed(error, verb, topic, ids, t0)
             return
         if verb != "nack":
-            self.tell("X" if verb == "extend" else "K", topic, ids, t0, now())
+            self.tell("X" if verb == "extend" else "K", topic, [one for one in ids if one not in self.unsure], t0, now())
         if verb == "extend":
             self.held = [(one, t0) for one in ids]
         else:
-            self.held = []
+            self.forget()
 
     def failed(self, error, verb, topic, ids, t0):
         """Some had lapsed and are held no longer, the others were acted on; or the set is full."""
@@ -289,12 +290,18 @@ class LineConsumer(Consumer):
             self.tell("S", topic, [one for one, at in self.held if at == oldest], oldest, now())
         elif error.errno != errno.EAGAIN:
             raise error
-        if verb != "extend" and error.errno == errno.ESTALE:
-            self.held = []
+        if error.errno == errno.ESTALE and verb == "extend":
+            self.unsure.update(ids)  # which it was is not said, and not again
+        elif error.errno == errno.ESTALE:
+            self.forget()
+
+    def forget(self):
+        self.held = []
+        self.unsure = set()
 
     def close(self, fd, topic):
         self.tell("G", topic, [one for one, _ in self.held], now())
-        self.held = []
+        self.forget()
         super().close(fd, topic)
 
 

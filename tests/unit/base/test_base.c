@@ -3,12 +3,14 @@
 #include "engine/base/crc32c.h"
 #include "engine/base/diag.h"
 #include "engine/base/endian.h"
+#include "engine/base/memory.h"
 #include "engine/base/random.h"
 #include "engine/base/siphash.h"
 #include "engine/base/steady_clock.h"
 
 #include <errno.h>
 #include <glib.h>
+#include <pthread.h>
 
 static void test_crc_vectors(void)
 {
@@ -179,8 +181,99 @@ static void test_steady_clock(void)
     g_assert_cmpint(nrd_steady_clock_now(&clock, 10 * year + hour + 1, 101 + hour, &stepped), ==, 10 * year + hour + 1);
 }
 
+/* ---- memory; a sanitizer has an allocator of its own, which tells glibc's nothing ---- */
+
+#define BLOCKS 1000
+#define BLOCK_BYTES 20000
+
+static bool allocator_is_glibcs(void)
+{
+    uint64_t before = nrd_memory_used_bytes();
+    void *volatile block = g_malloc(BLOCK_BYTES);
+    bool told = nrd_memory_used_bytes() >= before + BLOCK_BYTES;
+    g_free(block);
+    if (!told)
+        g_test_skip("another allocator");
+    return told;
+}
+
+static void allocate(void **blocks)
+{
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = memset(g_malloc(BLOCK_BYTES), 1, BLOCK_BYTES);
+}
+
+static void free_all(void **blocks)
+{
+    for (int i = 0; i < BLOCKS; i++)
+        g_free(blocks[i]);
+}
+
+static void test_memory_used(void)
+{
+    static void *blocks[BLOCKS];
+    if (!allocator_is_glibcs())
+        return;
+    uint64_t before = nrd_memory_used_bytes();
+    allocate(blocks);
+    void *large = g_malloc(64 << 20); /* mapped by itself */
+    uint64_t most = nrd_memory_used_bytes();
+    g_assert_cmpuint(most, >=, before + BLOCKS * BLOCK_BYTES + (64 << 20));
+    g_assert_cmpuint(most, <, before + BLOCKS * (BLOCK_BYTES + 64) + (65 << 20));
+    free_all(blocks);
+    g_free(large);
+    g_assert_cmpuint(nrd_memory_used_bytes(), <=, before + (1 << 20)); /* the thread's own stock */
+}
+
+static void *address_of_a_block(void *data)
+{
+    pthread_barrier_t *together = data;
+    void *block = g_malloc(BLOCK_BYTES);
+    uintptr_t address = (uintptr_t)block;
+    pthread_barrier_wait(together); /* all are there at once: none can have another's arena after its end */
+    g_free(block);
+    return GSIZE_TO_POINTER(address);
+}
+
+/* Arenas but the first are made of heaps of 64 MiB, each at a multiple of that. */
+static void test_memory_arenas(void)
+{
+    GThread *threads[32];
+    pthread_barrier_t together;
+    g_autoptr(GHashTable) heaps = g_hash_table_new(NULL, NULL);
+    if (!allocator_is_glibcs())
+        return;
+    pthread_barrier_init(&together, NULL, G_N_ELEMENTS(threads));
+    for (size_t i = 0; i < G_N_ELEMENTS(threads); i++)
+        threads[i] = g_thread_new("allocates", address_of_a_block, &together);
+    for (size_t i = 0; i < G_N_ELEMENTS(threads); i++)
+        g_hash_table_add(heaps, GSIZE_TO_POINTER(GPOINTER_TO_SIZE(g_thread_join(threads[i])) >> 26));
+    pthread_barrier_destroy(&together);
+    g_assert_cmpuint(g_hash_table_size(heaps), <=, CLAMP(g_get_num_processors(), 2, 8));
+}
+
+static void test_memory_trim(void)
+{
+    static void *blocks[BLOCKS];
+    if (!allocator_is_glibcs())
+        return;
+    allocate(blocks);
+    void *last = g_malloc(BLOCK_BYTES); /* what is below cannot just be cut off */
+    free_all(blocks);
+    g_assert_true(nrd_memory_trim(true));
+    g_assert_false(nrd_memory_trim(true)); /* nothing has changed */
+    void *keep = g_malloc(64 << 20);
+    void *change = g_malloc(BLOCK_BYTES * 10);
+    g_assert_false(nrd_memory_trim(false)); /* less is free than in use */
+    g_assert_true(nrd_memory_trim(true));
+    g_free(change);
+    g_free(keep);
+    g_free(last);
+}
+
 int main(int argc, char **argv)
 {
+    nrd_memory_limit_arenas();
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/base/crc/vectors", test_crc_vectors);
     g_test_add_func("/base/crc/pieces", test_crc_in_pieces);
@@ -194,5 +287,8 @@ int main(int argc, char **argv)
     g_test_add_func("/base/siphash", test_siphash);
     g_test_add_func("/base/counters", test_counters);
     g_test_add_func("/base/steady-clock", test_steady_clock);
+    g_test_add_func("/base/memory/used", test_memory_used);
+    g_test_add_func("/base/memory/arenas", test_memory_arenas);
+    g_test_add_func("/base/memory/trim", test_memory_trim);
     return g_test_run();
 }
