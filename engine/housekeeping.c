@@ -24,7 +24,7 @@ struct NrdHousekeeping {
     NrdLoop *retention;
     NrdLoop *walk; /* NULL: no walks */
     NrdLoop *rest;
-    bool surveyed;         /* the rest loop's, as the next */
+    bool surveyed; /* the rest loop's, as the next */
     uint64_t last_work;
     atomic_bool leftovers; /* something may wait for the sweep of what deleted topics left */
     pthread_mutex_t clock_lock;
