@@ -500,7 +500,7 @@ static void test_close_under_load(Fixture *f, gconstpointer data)
     child = restart(f, child, &record);
     wait_copied(f, child);
     g_assert_cmpint(nrd_partition_learn(nrd_topic_partition(child, 0)), ==, 0); /* all may have been copied before */
-    wait_hwm(child, 0, 20000); /* a clean stop repeats nothing */
+    wait_hwm(child, 0, 20000);                                                  /* a clean stop repeats nothing */
     nrd_topic_unref(child);
 }
 
