@@ -81,7 +81,7 @@ static int show(const char *topic, const char *dir, bool as_json, char **ret_why
 
 /* ---- changing ---- */
 
-/* Why the daemon may have refused lines, as far as settings and their values tell (g_free); else what it says itself. */
+/* Why the daemon may have refused lines, as far as settings and their values tell (g_free); else where it says so. */
 static char *explain(const char *dir, const char *lines, int error)
 {
     g_autofree char *path = g_strconcat(dir, "/config", NULL);

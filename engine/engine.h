@@ -102,7 +102,8 @@ typedef struct NrdSummary {
     GPtrArray *troubles;                      /* of NrdTrouble*, by topic and partition, NRD_MAX_TROUBLES at most */
 } NrdSummary;
 
-/* Memory only (but for the room on the disk, when topics are refused); costs O(partitions), opens and reads none. The caller gives it to nrd_summary_clear. */
+/* Costs O(partitions), opens and reads none: memory only, but for a look at the room on the disk for each topic whose
+ * records were refused. The caller gives it to nrd_summary_clear. */
 void nrd_engine_summary(NrdEngine *engine, NrdSummary *ret_summary);
 void nrd_summary_clear(NrdSummary *summary);
 

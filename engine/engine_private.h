@@ -296,10 +296,12 @@ int nrd_partition_close(NrdPartition *partition) NRD_MUST_CHECK;
 /* As a close, but writes nothing: the folder is not this incarnation's any more. Guard held. */
 void nrd_partition_abandon(NrdPartition *partition);
 
-/* Opens a partition that is not known when what lies in its folder looks as if records were lost. Blocks. */
-void nrd_partition_survey(NrdPartition *partition);
 /* As nrd_partition_learn, by who has the topic's guard. */
 int nrd_partition_learn_guarded(NrdPartition *partition) NRD_MUST_CHECK;
+
+/* survey.c: opens a partition that is not known when what lies in its folder looks as if records were lost or hidden, and
+ * tells when the folder is missing. What cannot be looked at is left to the first use. Takes the topic's guard. Blocks. */
+void nrd_partition_survey(NrdPartition *partition);
 
 /* A copy of the picture of a partition that is closed and known. */
 bool nrd_partition_picture(NrdPartition *partition, NrdPicture *ret_picture);

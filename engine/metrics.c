@@ -110,7 +110,8 @@ static void append_partitions(GString *text, const NrdSummary *summary)
     append_gauge(text, "narad_partitions_out_of_service", "Partitions that could not be opened.", summary->n_faulty);
     append_gauge(text, "narad_partitions_damaged", "Partitions with damaged frames or missing segments that are known.",
                  summary->n_damaged);
-    append_gauge(text, "narad_lost_records", "Records lost in these.", summary->n_lost);
+    append_gauge(text, "narad_lost_records", "Records lost in damaged frames and missing segments that are known.",
+                 summary->n_lost);
     append_gauge(text, "narad_partitions_hiding_records",
                  "Partitions whose hwm file ends before their records: those behind it are not served.",
                  summary->n_hiding);

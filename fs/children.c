@@ -41,7 +41,8 @@ static int attach(NrdNode *dir, fuse_req_t req, const char *name, NrdTopic **ret
     NrdTopic *child = NULL;
     int error = nrd_topic_find(dir->fs->engine, name, &child);
     if (error < 0) {
-        nrd_topic_refuse(dir->topic, NRD_NO_PARTITION, "%s was not attached: there is no such topic", name);
+        g_autofree char *quoted = nrd_quote(name, strlen(name)); /* whatever mkdir was given */
+        nrd_topic_refuse(dir->topic, NRD_NO_PARTITION, "%s was not attached: there is no such topic", quoted);
         return error;
     }
     if (!lists(dir->topic, name))

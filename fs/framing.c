@@ -265,6 +265,8 @@ static int doom_or_refuse(NrdFraming *framing, NrdFramingRequest request, uint64
     if (!request.may_be_cut || n_doomed == 0)
         return refuse(framing, request, left, n_refusals, error);
     empty_partial(framing);
+    g_byte_array_set_size(framing->refused, 0); /* else a piece behind it that looks alike would count as that again */
+    framing->n_skip = 0;
     framing->n_doomed = n_doomed;
     framing->doomed_error = error;
     *ret_taken = request.size;

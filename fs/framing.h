@@ -91,9 +91,8 @@ void nrd_framing_clear(NrdFraming *framing);
 /* Whether the request is the one refused before, sent again. */
 bool nrd_framing_resent(const NrdFraming *framing, const uint8_t *data, size_t size);
 
-/* Takes a request; calls fn for the records completed, many at a time. *ret_taken: how much of it was taken, all unless a record to be
- * refused stands after complete ones. -EMSGSIZE, -EINVAL, -EAGAIN: refused, framing->why
- * says why. */
+/* Takes a request; calls fn for the records completed, many at a time. *ret_taken: how much of it was taken, all unless a
+ * record to be refused stands after complete ones. -EMSGSIZE, -EINVAL, -EAGAIN: refused, framing->why says why. */
 int nrd_framing_feed(NrdFraming *framing, NrdFramingRequest request, size_t max_record, NrdRecordsFn fn,
                      void *user_data, size_t *ret_taken) NRD_MUST_CHECK;
 

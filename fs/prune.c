@@ -9,6 +9,7 @@
 
 #include "fs/node.h"
 
+#include <errno.h>
 #include <linux/fuse.h>
 #include <stdatomic.h>
 #include <sys/uio.h>

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* To be called before there is a second thread: all of them share a few arenas from then on. glibc otherwise makes up to
- * eight for each processor, and each of them keeps what its busiest moment took: three times of what is in use. Who
+ * eight for each processor, and each of them keeps what its busiest moment took: three times what is in use. Who
  * says otherwise in the environment (MALLOC_ARENA_MAX, GLIBC_TUNABLES) is not overruled. */
 void nrd_memory_limit_arenas(void);
 

@@ -142,7 +142,7 @@ static void tell_loss(const NrdIngressBatch *batch, const NrdPart *part)
 {
     nrd_counter_add(NRD_COUNTER_INGRESS_LOST, part->n_records);
     nrd_diag(NRD_LEVEL_ERROR, nrd_ingress_batch_place(batch),
-             "%u record%s in %s damaged on disk: cannot be committed and lost", part->n_records,
+             "%u record%s lost, damaged on disk before being committed: in %s", part->n_records,
              nrd_plural(part->n_records), part->entry->segment->path);
 }
 

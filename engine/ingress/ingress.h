@@ -18,9 +18,9 @@
  * (nrd_ingress_claim); while it is claimed no offset is named, and for parts that are under way the checkpoint takes the
  * names back, durably, before the claim is granted (its `trust`, and its list); likewise before a part goes to a sibling.
  * So what replay finds was put there by the dispatcher. What cannot be looked up, because its partition does not open, does
- * not go to a sibling: it waits there, and what is behind it goes on without it. A second copy of an acknowledged record is possible only for a
- * part that was committed after the last checkpoint before a crash while its partition was claimed, or that a nameless
- * ingress (see the options) has found or committed.
+ * not go to a sibling: it waits there, and what is behind it goes on without it. A second copy of an acknowledged record is
+ * possible only for a part that was committed after the last checkpoint before a crash while its partition was claimed, or
+ * that a nameless ingress (see the options) has found or committed.
  *
  * Locks: claims and appends may block on the disk. The dispatcher's lock is taken after every lock of the engine that
  * may be held when these functions are called, and before those that next_offset and sibling take; no callback but those

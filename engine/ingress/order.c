@@ -13,18 +13,23 @@ void nrd_order_join(NrdDispatcher *d, NrdPart *part, NrdLane *home)
     d->n_strayed += part->to != part->partition;
 }
 
-/* The next one in the order may go now, if it stands in another lane. */
+static void wake_lane_of(NrdDispatcher *d, const NrdPart *part)
+{
+    NrdLane *lane = nrd_lane_find(d, part->entry->id, part->to);
+    if (lane && lane->parts.head)
+        nrd_lane_wake(d, lane);
+}
+
+/* The next one in the order may go now, and those before it that stand aside: nothing waits for them, but they wait. */
 static void wake_next(NrdDispatcher *d, const NrdPart *part)
 {
-    const GList *link = part->order_link.next;
-    while (link && ((const NrdPart *)link->data)->aside)
-        link = link->next;
-    const NrdPart *next = link ? link->data : NULL;
-    if (!next || next->to == part->to)
-        return;
-    NrdLane *lane = nrd_lane_find(d, part->entry->id, next->to);
-    if (lane && lane->state == NRD_LANE_IDLE && lane->parts.head)
-        nrd_lane_set_state(d, lane, NRD_LANE_READY);
+    bool aside = true;
+    for (const GList *l = part->order_link.next; l && aside; l = l->next) {
+        const NrdPart *next = l->data;
+        aside = next->aside;
+        if (next->to != part->to)
+            wake_lane_of(d, next);
+    }
 }
 
 void nrd_order_leave(NrdDispatcher *d, NrdPart *part)

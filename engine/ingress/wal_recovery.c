@@ -168,7 +168,7 @@ static void tell_damage(Walk *w, size_t pos, size_t end, uint64_t next)
     w->segment->damaged = true;
     nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "damage of %zu byte%s at %zu of %s passed over%s", end - pos,
              nrd_plural(end - pos), pos, w->segment->path,
-             w->last ? "; if this is from a crash, nobody was promised them" : ": records in them are lost");
+             w->last ? "; if this is from a crash, nobody was promised it" : "; records in it are lost");
 }
 
 static void hand_on(Walk *w, size_t pos, const NrdEntryView *view)

@@ -39,7 +39,8 @@ void nrd_log_add_missing_locked(const NrdLog *log, NrdDamage *damage);
 /* missing.c: what is missing below offset is of no interest any more. log->lock is held. */
 void nrd_log_forget_missing_locked(NrdLog *log, uint64_t offset);
 
-/* missing.c: whether there are witnesses of what was forgotten, and their removal; log->remove_lock is held for that. */
+/* missing.c: whether there are witnesses of what was forgotten, and their removal; log->remove_lock is held for that, and
+ * the caller syncs the folder. */
 bool nrd_log_has_forgotten(NrdLog *log);
 void nrd_log_remove_forgotten(NrdLog *log, int dir_fd);
 

@@ -111,7 +111,9 @@ void nrd_log_remove_forgotten(NrdLog *log, int dir_fd)
     for (guint i = 0; i < gone->len; i++) {
         g_autofree char *name = g_strdup_printf("%020" PRIu64 ".index", g_array_index(gone, NrdGap, i).pos);
         int r = nrd_io->unlink(dir_fd, name, false);
-        if (r < 0 && r != -ENOENT)
+        if (r == 0)
+            log->dir_unsynced = true; /* a crash before the sync brings it back, and its news */
+        else if (r != -ENOENT)
             nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, NRD_NO_OFFSET), "cannot remove %s/%s: %s",
                      log->home.dir, name, g_strerror(-r));
     }

@@ -18,8 +18,9 @@
  * it is a torn tail like any other.
  *
  * H below the newest segment's base is raised to it: nothing is rolled before it is committed, so such a file is stale.
- * Opening writes nothing but the cut and missing side files, and removes those that have no segment. All of it is the same on the next open: a cut leaves a
- * file of whole frames, a gap stays where it is. */
+ * Opening writes nothing but the cut and missing side files, and removes .rendered files that have no segment (an .index
+ * without one tells of a loss: missing.c). All of it is the same on the next open: a cut leaves a file of whole frames, a
+ * gap stays where it is. */
 #include "engine/log/log_private.h"
 
 #include "engine/io/io.h"

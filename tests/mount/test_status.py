@@ -340,6 +340,15 @@ def test_records_that_hwm_hides(m):
     wait_for(lambda: "\nt/p00000  records 30 to 31 (2 records) are there and not served: " in root(m)[0], "both")
 
 
+def test_a_refusal_is_one_line(m):
+    """Whatever name somebody has given."""
+    m.make("t")
+    with pytest.raises(FileNotFoundError):
+        os.mkdir(m.topic("t") + "/children/x\nstate        fine")
+    text = read_file(m.topic("t") + "/status").decode()
+    assert text.count("\nstate ") == 1 and '"x?state        fine" was not attached' in text
+
+
 def test_copies_are_not_produced(m):
     m.make("parent")
     m.make("child")

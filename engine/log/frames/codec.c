@@ -17,7 +17,7 @@
 #define WIDE_MAX_WORKERS 4
 
 static GMutex context_lock;
-/* guarded by context_lock: the context with the threads, unless somebody uses it, who then are the only one that does */
+/* guarded by context_lock: the context with the threads; NULL while somebody uses it */
 static ZSTD_CCtx *wide_compressor;
 static bool has_wide; /* it was made, or cannot be */
 /* guarded by context_lock: contexts that nobody uses */

@@ -76,8 +76,8 @@ void nrd_segment_set_index(NrdSegment *segment, NrdIndex *index, uint64_t size_b
 void nrd_segment_add_frame(NrdSegment *segment, uint64_t size_bytes, uint32_t n_records, uint64_t text_bytes,
                            int64_t commit_ms);
 
-/* The active segment only, by the committer: the offsets up to end_offset are lost, in no bytes, which is
- * known from now on, and is not logged. */
+/* The active segment only, by the committer: the offsets up to end_offset are lost, in no bytes. That counts as known damage
+ * from now on, and is not logged. */
 void nrd_segment_add_gap(NrdSegment *segment, uint64_t end_offset);
 
 /* Turns the active segment into a sealed one that ends at end_offset, and writes its side file (a failure is only

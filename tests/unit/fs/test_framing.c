@@ -315,6 +315,19 @@ static void test_refused_again_longer(Fixture *f, gconstpointer unused)
     assert_records(f, "[ok]");
 }
 
+/* Sent again as part of a longer write whose pieces all look alike: the failure of the last one may be hidden, so that one is
+ * refused again as well. */
+static void test_refused_again_all_alike(Fixture *f, gconstpointer unused)
+{
+    g_assert_cmpint(feed(f, "xxxxx"), ==, 5);
+    g_assert_cmpint(feed(f, "xxxxx"), ==, -EMSGSIZE);
+    g_assert_cmpint(feed_request(f, "xxxxxxxxxx", 10, true), ==, 10);
+    for (int i = 0; i < 3; i++)
+        g_assert_cmpint(feed(f, "xxxxxxx\nab\n"), ==, -EMSGSIZE);
+    g_assert_cmpint(feed(f, "ok\n"), ==, 3);
+    assert_records(f, "[ok]");
+}
+
 /* Requests that the kernel may have cut out of one write: the failure comes with the last of them, so that the write
  * holds the record's end. */
 static void test_too_long_in_a_cut_write(Fixture *f, gconstpointer unused)
@@ -409,6 +422,23 @@ static void test_bin_random_cuts(Fixture *f, gconstpointer unused)
         g_string_free(input, TRUE);
         g_string_free(expected, TRUE);
     }
+}
+
+/* A record of 116 bytes, whose end is sent again as part of a longer write: each piece counts once, so that what follows is
+ * not swallowed. */
+static void test_bin_again_all_alike(Fixture *f, gconstpointer unused)
+{
+    g_autofree char *alike = g_strnfill(100, 'x');
+    GString *input = bin(0, 108, "xxxxxxxx");
+    set_kind(f, NRD_FRAMING_BIN);
+    g_assert_cmpint(feed_request(f, input->str, 16, true), ==, 16);
+    g_assert_cmpint(feed_bytes(f, alike, 10), ==, -EMSGSIZE);
+    g_assert_cmpint(feed_request(f, alike, 40, true), ==, 40);
+    g_assert_cmpint(feed_request(f, alike, 40, true), ==, 40);
+    g_assert_cmpint(feed_bytes(f, alike, 20), ==, -EMSGSIZE);
+    g_assert_cmpint(feed_bin(f, 0, 2, "ok"), ==, 10);
+    assert_records(f, "[ok]");
+    g_string_free(input, TRUE);
 }
 
 static void test_bin_too_long_whole(Fixture *f, gconstpointer unused)
@@ -703,6 +733,7 @@ int main(int argc, char **argv)
         { "/framing/too-long/after-skipped", test_too_long_after_skipped },
         { "/framing/too-long/refused-again", test_refused_again },
         { "/framing/too-long/refused-again-longer", test_refused_again_longer },
+        { "/framing/too-long/refused-again-all-alike", test_refused_again_all_alike },
         { "/framing/too-long/refused-in-secret", test_refused_in_secret },
         { "/framing/too-long/refused-again-in-pieces", test_refused_again_in_pieces },
         { "/framing/malformed/again-in-pieces", test_malformed_again_in_pieces },
@@ -715,6 +746,7 @@ int main(int argc, char **argv)
         { "/framing/bin/too-long/header-in-pieces", test_bin_header_in_pieces },
         { "/framing/bin/too-long/4-gib", test_bin_lengths_of_4_gib },
         { "/framing/bin/too-long/in-a-cut-write", test_bin_too_long_in_a_cut_write },
+        { "/framing/bin/too-long/again-all-alike", test_bin_again_all_alike },
         { "/framing/bin/unfinished", test_bin_unfinished },
         { "/framing/jsonl/any-cuts", test_jsonl_any_cuts },
         { "/framing/jsonl/refused", test_jsonl_refused },

@@ -23,7 +23,8 @@ typedef struct Store {
     atomic_bool poisoned[N_PARTITIONS];
     atomic_bool gone, away, cold, full;
     atomic_bool warmed[N_PARTITIONS];
-    atomic_bool readable; /* partitions that fail can be looked into, as poisoned ones always can */
+    atomic_bool readable;           /* partitions that fail can be looked into, as poisoned ones always can */
+    atomic_bool shut[N_PARTITIONS]; /* ... but for those that cannot be opened */
     atomic_int slow_us;
     atomic_bool hangs; /* commits of incarnation ID_A do not return */
     atomic_uint n_commits;
@@ -62,6 +63,8 @@ static NrdIngressResult may_commit(Store *s, uint32_t partition)
         return NRD_INGRESS_NO_ROOM;
     if (s->poisoned[partition])
         return NRD_INGRESS_POISONED;
+    if (s->shut[partition])
+        return NRD_INGRESS_FAILED;
     if (s->fail[partition] != 0) {
         s->fail[partition] -= s->fail[partition] > 0;
         return NRD_INGRESS_FAILED;
@@ -105,7 +108,7 @@ static NrdIngressResult present(void *user_data, const NrdIngressTarget *target,
         g_usleep((gulong)s->slow_us);
     pthread_mutex_lock(&s->lock);
     NrdIngressResult result = may_commit(s, target->partition);
-    if (result == NRD_INGRESS_POISONED || (s->readable && result == NRD_INGRESS_FAILED))
+    if (result == NRD_INGRESS_POISONED || (s->readable && !s->shut[target->partition] && result == NRD_INGRESS_FAILED))
         result = NRD_INGRESS_DONE;
     const GPtrArray *records = s->records[target->partition];
     for (uint64_t at = offset; same && nrd_entry_next_record(&left.records, &left.size, &record); at++) {
@@ -1034,7 +1037,54 @@ static void test_replay_waits_for_its_partition(void)
     fixture_tear_down(&f);
 }
 
-/* Likewise when somebody has opened the partition again, and claims it. */
+static void kick_often(NrdIngress *ingress)
+{
+    for (int i = 0; i < 20; i++) {
+        nrd_ingress_kick(ingress);
+        g_usleep(5000);
+    }
+}
+
+/* What stands aside waits itself for what was before it and went to a sibling; when that is done it goes on. */
+static void test_what_stands_aside_waits_no_longer_than_it_must(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    s.poisoned[1] = true;
+    s.fail[2] = -1;
+    NrdIngress *ingress = start(&f, &s);
+    uint64_t rerouted = nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED);
+    g_assert_cmpint(put(ingress, 1, "first"), ==, 0); /* to 2 */
+    wait_rerouted(rerouted);
+    s.poisoned[1] = false;
+    g_assert_cmpint(put(ingress, 1, "second"), ==, 0);
+    nrd_ingress_close(ingress, 50);
+    s.readable = true;
+    s.shut[1] = true; /* `second` cannot be looked up there */
+    s.poisoned[2] = s.poisoned[3] = true;
+    s.fail[0] = -1;
+    rerouted = nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED);
+    ingress = start(&f, &s);
+    wait_rerouted(rerouted); /* `first`, from 2 to 0, which fails as well */
+    s.poisoned[3] = false;
+    kick_often(ingress); /* `second` finds a sibling, and stands aside */
+    s.shut[1] = false;
+    kick_often(ingress); /* it is not there, so it waits for `first` */
+    assert_store(&s, 1, "");
+    s.fail[0] = 0;
+    nrd_ingress_kick(ingress);
+    wait_until_dispatched(ingress);
+    g_assert_cmpint(at_in_log(&s, "first"), <, at_in_log(&s, "second"));
+    assert_store(&s, 0, "first");
+    assert_store(&s, 1, "second");
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+/* As test_replay_waits_for_its_partition, when somebody has opened the partition again, and claims it. */
 static void test_claim_of_a_partition_that_comes_back(void)
 {
     Fixture f, crashed;
@@ -1314,6 +1364,8 @@ int main(int argc, char **argv)
     g_test_add_func("/ingress/dispatch/one-topic-fills-its-share", test_one_topic_fills_its_share);
     g_test_add_func("/ingress/dispatch/claim-takes-names-back", test_claim_takes_names_back);
     g_test_add_func("/ingress/dispatch/replay-waits-for-its-partition", test_replay_waits_for_its_partition);
+    g_test_add_func("/ingress/dispatch/aside-waits-no-longer-than-it-must",
+                    test_what_stands_aside_waits_no_longer_than_it_must);
     g_test_add_func("/ingress/dispatch/claim-of-a-partition-that-comes-back",
                     test_claim_of_a_partition_that_comes_back);
     g_test_add_func("/ingress/dispatch/claim-waits-for-the-replay", test_claim_waits_for_the_replay);

@@ -241,7 +241,7 @@ static void test_text_at_end(void)
     fixture_tear_down(&f);
 }
 
-/* Descriptors of this process on segment files, removed ones too. */
+/* Descriptors of this process on files of segments, removed ones too. */
 static unsigned n_open_segments(void)
 {
     unsigned n = 0;
@@ -250,7 +250,7 @@ static unsigned n_open_segments(void)
         g_snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
         ssize_t size = readlink(link, target, sizeof target - 1);
         target[MAX(size, 0)] = '\0';
-        n += g_str_has_suffix(target, ".log") || g_str_has_suffix(target, ".log (deleted)");
+        n += strstr(target, "/p/0000") != NULL; /* not what the output may go to */
     }
     return n;
 }

@@ -361,6 +361,31 @@ static void test_removal_fails(void)
     }
 }
 
+/* The segment of record 0 was removed by others. Passed by a trim that is forgotten, and what told of it is removed, as
+ * durably as a segment is. */
+static void test_witness_is_removed_durably(void)
+{
+    Fixture f;
+    uint64_t n;
+    fill(&f, 2);
+    fixture_close(&f);
+    fixture_remove(&f, SEGMENT_0);
+    fixture_open(&f);
+    g_assert_cmpuint(fixture_stats(&f).damage.n_missing, ==, 1);
+    g_assert_cmpint(nrd_log_trim(f.log, 1, &n), ==, 0);
+    g_assert_cmpuint(n, ==, 0);
+    fault_set(FAULT_FSYNC, 1, -EIO, false);
+    g_assert_cmpint(nrd_log_remove_detached(f.log, &n), ==, -EIO);
+    g_assert_false(fixture_exists(&f, "00000000000000000000.index"));
+    fault_clear();
+    fault_set(FAULT_NONE, 0, 0, false);
+    g_assert_cmpint(nrd_log_remove_detached(f.log, &n), ==, 0);
+    g_assert_cmpuint(fault.counts[FAULT_FSYNC], ==, 1);
+    g_assert_cmpuint(fixture_stats(&f).damage.n_missing, ==, 0);
+    unshift(2);
+    fixture_tear_down(&f);
+}
+
 /* A crash after each number of removals: the next open serves a suffix, and expires it again. */
 static void test_crash_between(void)
 {
@@ -510,6 +535,7 @@ int main(int argc, char **argv)
     g_test_add_func("/log/retention/commit-between", test_commit_between_unlinks);
     g_test_add_func("/log/retention/held", test_held);
     g_test_add_func("/log/retention/fails", test_removal_fails);
+    g_test_add_func("/log/retention/witness", test_witness_is_removed_durably);
     g_test_add_func("/log/retention/crash", test_crash_between);
     g_test_add_func("/log/retention/close", test_close);
     g_test_add_func("/log/retention/thousand", test_thousand);
