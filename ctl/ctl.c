@@ -67,7 +67,7 @@ int nrd_verb_ctl(int argc, char **argv)
     const GOptionEntry entries[] = { G_OPTION_ENTRY_NULL };
     if (!nrd_cli_parse(&verb, entries, &argc, &argv))
         return NRD_EXIT_USAGE;
-    int at = is_verb(argv[2]) ? 2 : argc > 3 && is_verb(argv[3]) ? 3 : 0;
+    int at = argc > 3 && is_verb(argv[3]) ? 3 : is_verb(argv[2]) ? 2 : 0; /* a topic may be called like a verb */
     if (at == 0 || argc > at + 2) {
         nrd_cli_say("usage: naradctl ctl %s; the verbs are reopen, roll, trim, seek, partitions and delete",
                     verb.arguments);

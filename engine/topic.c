@@ -189,6 +189,8 @@ static void bury(NrdTopic *topic)
     forget(topic);
     nrd_topic_interrupt(topic); /* nobody waits for the closes */
     (void)!nrd_topic_close(topic, false);
+    if (topic->engine->ingress)
+        nrd_ingress_forget(topic->engine->ingress, topic->id);
     int rc = nrd_incarnation_purge(topic->engine->root_fd, topic->name, topic->id);
     if (rc < 0)
         nrd_diag(NRD_LEVEL_ERROR, nrd_topic_place(topic),

@@ -113,6 +113,12 @@ static int exchange(NrdAdmission *admission, const char *id, int result)
     return before;
 }
 
+void nrd_admission_forget(NrdAdmission *admission, const char *id)
+{
+    if (atomic_load(&admission->n_refused) > 0)
+        (void)exchange(admission, id, 0);
+}
+
 static const char *reason(int error)
 {
     return error == -ENOSPC

@@ -32,6 +32,9 @@ void nrd_admission_set_wal(NrdAdmission *admission, NrdWal *wal);
 int nrd_admission_enter(NrdAdmission *admission, const char *topic, const char *id, uint64_t n_bytes) NRD_MUST_CHECK;
 void nrd_admission_leave(NrdAdmission *admission, uint64_t n_bytes);
 
+/* The incarnation is gone. Memory only. */
+void nrd_admission_forget(NrdAdmission *admission, const char *id);
+
 /* Why the topic's last append was refused, and the next one would be: -ENOSPC, -EAGAIN; 0: it was not, or there is room
  * now. Asks the file system how much is free. */
 int nrd_admission_refusal(NrdAdmission *admission, const char *id);

@@ -7,8 +7,9 @@
  * that order. A part that waits for one in another lane lets those of other partitions pass. The earliest part of a
  * partition waits for nothing, so nothing waits in a circle.
  *
- * What a replay has to look up in a partition that fails neither goes to a sibling (it may be committed where it is) nor
- * holds up what is behind it: it stands aside, and stays in its lane from then on. */
+ * With one exception. What a replay has to look up in a partition that fails does not go to a sibling, since it may be
+ * committed where it is; and it does not hold up what is behind it. It stands aside: what is behind it may be committed
+ * before it. Once it was looked up, and was not there, it may go to a sibling like any other part. */
 #ifndef NRD_INGRESS_DISPATCHER_PRIVATE_H
 #define NRD_INGRESS_DISPATCHER_PRIVATE_H
 
@@ -51,7 +52,7 @@ typedef struct NrdPart {
     GList order_link; /* in its home's */
     NrdLane *home;    /* of `partition` */
     bool goes;        /* see order.c */
-    bool aside;       /* it stays in its lane until it is done, and nothing waits for it */
+    bool aside;       /* nothing waits for it any more */
     bool taken;       /* off its lane's `parts`: a worker has it */
     NrdPending *entry;
     uint32_t index;     /* in the entry's table */

@@ -368,6 +368,11 @@ void nrd_ingress_unclaim(NrdIngress *ingress, const char *id, uint32_t partition
     nrd_dispatcher_unclaim(ingress->dispatcher, id, partition);
 }
 
+void nrd_ingress_forget(NrdIngress *ingress, const char *id)
+{
+    nrd_admission_forget(ingress->admission, id);
+}
+
 int nrd_ingress_refusal(NrdIngress *ingress, const char *id)
 {
     return nrd_admission_refusal(ingress->admission, id);

@@ -119,6 +119,9 @@ void nrd_ingress_append(NrdIngress *ingress, const NrdEntryDraft *draft, const c
 /* Whether records of this incarnation are not dispatched yet. Memory only. */
 bool nrd_ingress_holds(NrdIngress *ingress, const char *id);
 
+/* The incarnation is gone: nothing is to be told of it any more. Memory only. */
+void nrd_ingress_forget(NrdIngress *ingress, const char *id);
+
 /* Why the topic's last append was refused, and the next one would be: -ENOSPC, -EAGAIN; 0: it was not, or there is room
  * now. Asks the file system how much is free. */
 int nrd_ingress_refusal(NrdIngress *ingress, const char *id);

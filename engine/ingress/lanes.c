@@ -132,12 +132,11 @@ bool nrd_lane_move(NrdDispatcher *d, NrdLane *lane, uint32_t to, int64_t now_ms)
         for (GList *l = lane->parts.tail; l;) {
             NrdPart *part = l->data;
             l = l->prev;
-            if (part->verify)
+            if (part->verify) {
                 nrd_order_step_aside(d, part);
-            else
-                part->expected = NRD_ENTRY_OFFSET_UNKNOWN; /* what was before it is not any more */
-            if (part->aside)                               /* what was behind it may be in the sibling by now */
                 continue;
+            }
+            part->expected = NRD_ENTRY_OFFSET_UNKNOWN; /* what was before it is not any more */
             if (part->moved_ms > 0 && now_ms - part->moved_ms < MOVE_AGAIN_MS)
                 continue;
             g_queue_unlink(&lane->parts, &part->link);

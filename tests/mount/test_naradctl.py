@@ -861,6 +861,9 @@ def test_ctl_says_why_not(m):
     ctl("ctl", part, "seek", "2")
     assert number(part, "segments") == 2 and number(part, "frontier") == 2
     ctl("ctl", m.topic("t"), "partitions", "2")
+    m.make("roll")
+    ctl("ctl", m.mnt, "roll", "partitions", "2")  # a topic that is called like a verb
+    assert os.path.isdir(m.topic("roll") + "/p00001")
     for arguments, sentence in [
             ((part, "trim", "99"), "p00000: ctl: \"trim 99\" refused: the offset is above the high watermark"),
             ((part, "trim", "x"), "trim takes an offset"),

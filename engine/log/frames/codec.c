@@ -54,7 +54,7 @@ static ZSTD_CCtx *take_wide_compressor(void)
     g_mutex_lock(&context_lock);
     ZSTD_CCtx *context = g_steal_pointer(&wide_compressor);
     bool make = !has_wide;
-    has_wide = true;
+    has_wide = true; /* also when it cannot be made, for want of threads or of memory: nobody tries again */
     g_mutex_unlock(&context_lock);
     unsigned n_workers = MIN(g_get_num_processors(), WIDE_MAX_WORKERS);
     if (!make || n_workers < 2)

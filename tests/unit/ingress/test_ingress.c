@@ -596,6 +596,9 @@ static void test_bytes_are_bounded(void)
     g_assert_cmpint(put(ingress, 1, payload), ==, -EAGAIN);
     g_assert_cmpint(nrd_ingress_refusal(ingress, ID_A), ==, -EAGAIN);
     g_assert_cmpint(nrd_ingress_refusal(ingress, ID_B), ==, 0);
+    nrd_ingress_forget(ingress, ID_A);
+    g_assert_cmpint(nrd_ingress_refusal(ingress, ID_A), ==, 0);
+    g_assert_cmpint(put(ingress, 1, payload), ==, -EAGAIN);
     NrdEntryDraft *draft = nrd_entry_draft_new();
     nrd_entry_draft_add(draft, 1, NULL, 0, payload, 10000);
     g_assert_cmpint(put_draft_of(ingress, draft, ID_B, NULL), ==, 0);
