@@ -42,9 +42,10 @@ static int delete_topic(const char *dir, const char *id, char **ret_why)
 {
     g_autofree char *path = g_strconcat(dir, "/ctl", NULL);
     g_autofree char *line = g_strconcat("delete ", id, "\n", NULL);
+    int64_t begun_ms = g_get_real_time() / 1000;
     int rc = nrd_tree_write(path, line);
     if (rc < 0) {
-        g_autofree char *refusal = nrd_tree_refusal(dir);
+        g_autofree char *refusal = nrd_tree_refusal(dir, rc, begun_ms);
         *ret_why = g_strdup_printf("%s: \"delete %s\" failed: %s", path, id, refusal ? refusal : g_strerror(-rc));
     }
     return rc;

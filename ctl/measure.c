@@ -6,6 +6,7 @@
 #include "engine/base/endian.h"
 #include "engine/io/io.h"
 #include "engine/log/frames/record.h"
+#include "engine/log/index/index_file.h"
 #include "engine/log/index/scan.h"
 #include "engine/log/segments/hwm.h"
 #include "engine/log/segments/segment_files.h"
@@ -78,6 +79,30 @@ static void on_frame(void *data, const NrdFrameReader *frame)
     }
 }
 
+/* Whether the log was closed with more records than the high watermark tells: the sums that a close leaves beside the active
+ * segment say so. */
+static bool hides_committed(Measure *m, int fd, const NrdSegmentFile *file)
+{
+    NrdScanWatch watch = { .frame = NULL };
+    NrdScanWant want = { fd, file->base, file->size_bytes, UINT64_MAX };
+    NrdScanTail tail = { .torn = false };
+    NrdIndex *index = NULL;
+    NrdIndexEnd end;
+    uint64_t n_gaps;
+    g_autofree char *path = g_strdup_printf("%s/%020" PRIu64 ".index", m->dir, file->base);
+    if (nrd_scan_segment_watched(&want, &watch, &index, &tail) < 0)
+        return false; /* what can be read up to the boundary was read */
+    NrdIndexFileId id = { .root_fd = m->root_fd,
+                          .path = path,
+                          .base = file->base,
+                          .end_offset = index->end.offset,
+                          .size_bytes = file->size_bytes,
+                          .kind = NRD_INDEX_AT_CLOSE };
+    bool hides = index->end.offset > m->hwm.value && nrd_index_file_read_end(&id, &end, &n_gaps) == 0;
+    nrd_index_free(index);
+    return hides;
+}
+
 /* Where the segment's committed part ends, after a look at every frame. end_offset: the next segment's base, or
  * UINT64_MAX. A sealed segment has to end there; the active one at the high watermark, if that is known. */
 static int find_end(Measure *m, int fd, const NrdSegmentFile *file, uint64_t end_offset, NrdIndexEnd *ret_end)
@@ -99,6 +124,8 @@ static int find_end(Measure *m, int fd, const NrdSegmentFile *file, uint64_t end
         rc = damaged(m, name, "it holds frames of other offsets than its name says");
     else if (m->time_back)
         rc = damaged(m, name, "commit times go back");
+    else if (bounded && index->end.pos < file->size_bytes && hides_committed(m, fd, file))
+        rc = damaged(m, "hwm", "it hides committed records");
     *ret_end = index->end;
     nrd_index_free(index);
     return rc;

@@ -128,14 +128,25 @@ char *nrd_tree_state_line(const char *status)
     return nrd_tree_line(status, "state");
 }
 
-char *nrd_tree_refusal(const char *topic_dir)
+/* Whether the line of `status` was written at that time or later; it tells seconds. */
+static bool is_since(const char *line, int64_t since_ms)
 {
+    g_autofree char *time = g_strndup(line, strcspn(line, " "));
+    time[strcspn(time, "Z") + (strchr(time, 'Z') != NULL)] = 0; /* without the colon */
+    g_autoptr(GDateTime) at = g_date_time_new_from_iso8601(time, NULL);
+    return at && g_date_time_to_unix(at) >= since_ms / 1000;
+}
+
+char *nrd_tree_refusal(const char *topic_dir, int error, int64_t since_ms)
+{
+    if (error == -EACCES || error == -EPERM || error == -EROFS || error == -ENOENT)
+        return NULL; /* that is all there is to say, and it was not the daemon's word */
     g_autofree char *path = g_strconcat(topic_dir, "/status", NULL);
     g_autofree char *status = NULL;
     if (nrd_tree_read(path, &status) < 0)
         return NULL;
     g_autofree char *line = nrd_tree_line(status, "refused");
-    const char *text = line ? strstr(line, ": ") : NULL; /* behind the time */
+    const char *text = line && is_since(line, since_ms) ? strstr(line, ": ") : NULL; /* behind the time */
     return text ? g_strdup(text + 2) : NULL;
 }
 

@@ -55,8 +55,10 @@ int nrd_tree_write(const char *path, const char *text) NRD_MUST_CHECK;
 char *nrd_tree_line(const char *status, const char *label);
 char *nrd_tree_state_line(const char *status);
 
-/* What the topic has refused last, in words (g_free); NULL: nothing, or its status cannot be read. */
-char *nrd_tree_refusal(const char *topic_dir);
+/* What the topic has refused, in words (g_free), when a write to one of its files that began at since_ms (Unix milliseconds)
+ * has ended with error (negative errno); NULL: nothing since then, its status cannot be read, or the error is not one that
+ * the daemon decides. Another refusal in the same second may be taken for it. */
+char *nrd_tree_refusal(const char *topic_dir, int error, int64_t since_ms);
 
 /* Sums over a topic's partitions. */
 typedef struct NrdTopicSums {

@@ -181,7 +181,11 @@ int nrd_incarnation_verify(int root_fd, const char *name, const char *id, char *
     char other[NRD_INCARNATION_DIGITS + 1];
     int rc = look(root_fd, name, id, &marker, other, ret_why);
     if (rc == 0 && marker == MARKER_FOREIGN) {
-        *ret_why = g_strdup_printf("its folder belongs to incarnation %s, not %s", other, id);
+        *ret_why =
+            g_strdup_printf("its folder belongs to incarnation %s, not %s: the next start that may write sets it "
+                            "aside and DELETES it with its records, unless another topic record carries that "
+                            "incarnation; put the folder or meta/%s.topic right before that",
+                            other, id, name);
         return -EIO;
     }
     return rc;

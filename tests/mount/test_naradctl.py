@@ -877,6 +877,8 @@ def test_ctl_says_why_not(m):
             ((m.topic("t") + "x", "roll"), "there is no topic tx"),
     ]:
         assert sentence in refused("ctl", *arguments), arguments
+    time.sleep(1.1)  # an old refusal is no answer to what fails otherwise
+    assert "p00009/ctl: No such file" in refused("ctl", m.mnt, "t/p00009", "roll")
     for arguments in [(), ("t",), ("t", "explode"), (m.mnt, "t", "seek", "1", "2")]:
         refused("ctl", *arguments, code=2)
     for what, sentence in [(b"linger_ms = 5\n", "without blanks"), (b"linger_ms=5\r\n", "carriage return"),
@@ -1085,6 +1087,18 @@ def test_export_refuses_damage_and_replaces_nothing(data, tmp_path):
         done = subprocess.run([NARADCTL, "export", data, "u/p00000", "-"], stdout=full, stderr=subprocess.PIPE,
                               check=False)
     assert done.returncode == 1 and b"No space left" in done.stderr, done
+
+
+def test_export_refuses_to_leave_records_behind(m, tmp_path):
+    """A high watermark that was set back; the log was closed with more than it tells."""
+    part = m.make("t")
+    for text in ("a", "b", "c"):
+        produce(part, text)
+    m.stop()
+    with open(m.data + "/topics/t/p00000/hwm", "wb") as file:
+        file.write(struct.pack(">Q", 2))
+    assert "hwm is damaged (it hides committed records)" in refused("export", m.data, "t/p00000", tmp_path / "t.tar")
+    assert not [name for name in os.listdir(tmp_path) if "tar" in name]
 
 
 # -- delete, top
