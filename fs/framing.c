@@ -10,10 +10,6 @@
 /* Requests that continue a record and begin with so many equal bytes are taken for the same one sent again. */
 #define HEAD_BYTES ((size_t)4096)
 
-/* How often a request may be sent again by who does not know that it was refused, or has kept it in a buffer. */
-#define N_REFUSALS_TOLD 1
-#define N_REFUSALS_HIDDEN 2
-
 #define BIN_HEADER_BYTES ((size_t)8)
 
 void nrd_framing_init(NrdFraming *framing, NrdFramingKind kind, NrdPartialBudget *budget)
@@ -238,37 +234,40 @@ static size_t pass_over(uint64_t *left, const uint8_t *data, size_t size)
     return n;
 }
 
-/* Refuses a request in which, from its first byte on, `left` bytes belong to the refused record; and n_refusals more that
- * begin like it. */
-static int refuse(NrdFraming *framing, NrdFramingRequest request, uint64_t left, unsigned n_refusals, int error)
+/* A request that begins in a record to be refused, of which `left` bytes are left there. */
+typedef struct Refusal {
+    uint64_t left;
+    bool inside; /* the record began before it */
+    bool hidden; /* the kernel may not tell the program of it */
+    int error;
+} Refusal;
+
+static int refuse(NrdFraming *framing, NrdFramingRequest request, const Refusal *why)
 {
     empty_partial(framing);
     framing->n_doomed = 0;
-    framing->n_skip = left;
-    framing->refused_left = left;
-    framing->refused_error = error;
+    framing->n_skip = why->left;
+    framing->refused_left = why->left;
+    framing->refused_error = why->error;
     (void)pass_over(&framing->n_skip, request.data, request.size);
     g_byte_array_set_size(framing->refused, 0);
-    framing->n_refusals = n_refusals;
-    if (n_refusals > 0)
+    if (why->inside && (why->hidden || framing->n_skip == 0))
         g_byte_array_append(framing->refused, request.data, (guint)head_size(request.size));
-    return error;
+    return why->error;
 }
 
-/* The first record of the request, of which `left` bytes are left, is too long or malformed: see the last rule in
- * framing.h. */
-static int doom_or_refuse(NrdFraming *framing, NrdFramingRequest request, uint64_t left, unsigned n_refusals, int error,
-                          size_t *ret_taken)
+/* The first record of the request is too long or malformed: see the last rule in framing.h. */
+static int doom_or_refuse(NrdFraming *framing, NrdFramingRequest request, const Refusal *why, size_t *ret_taken)
 {
-    uint64_t n_doomed = left;
+    uint64_t n_doomed = why->left;
     (void)pass_over(&n_doomed, request.data, request.size);
     if (!request.may_be_cut || n_doomed == 0)
-        return refuse(framing, request, left, n_refusals, error);
+        return refuse(framing, request, why);
     empty_partial(framing);
     g_byte_array_set_size(framing->refused, 0); /* else a piece behind it that looks alike would count as that again */
     framing->n_skip = 0;
     framing->n_doomed = n_doomed;
-    framing->doomed_error = error;
+    framing->doomed_error = why->error;
     *ret_taken = request.size;
     return 0;
 }
@@ -309,14 +308,17 @@ int nrd_framing_feed(NrdFraming *framing, NrdFramingRequest request, size_t max_
                      void *user_data, size_t *ret_taken)
 {
     Out out;
-    unsigned n_refusals = framing->may_go_on ? N_REFUSALS_HIDDEN : N_REFUSALS_TOLD;
+    bool hidden = framing->may_go_on;
     framing->may_go_on = request.may_be_cut;
     out_init(&out, max_record, fn, user_data);
-    if (nrd_framing_resent(framing, request.data, request.size))
-        return doom_or_refuse(framing, request, framing->refused_left, framing->n_refusals - 1, framing->refused_error,
-                              ret_taken);
-    if (framing->n_doomed > 0)
-        return doom_or_refuse(framing, request, framing->n_doomed, n_refusals, framing->doomed_error, ret_taken);
+    if (nrd_framing_resent(framing, request.data, request.size)) {
+        Refusal again = { framing->refused_left, true, false, framing->refused_error };
+        return doom_or_refuse(framing, request, &again, ret_taken);
+    }
+    if (framing->n_doomed > 0) {
+        Refusal rest = { framing->n_doomed, true, hidden, framing->doomed_error };
+        return doom_or_refuse(framing, request, &rest, ret_taken);
+    }
     if (request.size > 0)
         g_byte_array_set_size(framing->refused, 0);
     size_t pos = framing->n_skip > 0 ? pass_over(&framing->n_skip, request.data, request.size) : 0;
@@ -327,7 +329,7 @@ int nrd_framing_feed(NrdFraming *framing, NrdFramingRequest request, size_t max_
     int error = take_records(framing, request, pos, &out, ret_taken);
     if (error == 0 || error == -EAGAIN)
         return error;
-    return doom_or_refuse(framing, request, left, inside ? n_refusals : 0, error, ret_taken);
+    return doom_or_refuse(framing, request, &(Refusal){ left, inside, hidden, error }, ret_taken);
 }
 
 /* ---- ends that are not in the bytes ---- */

@@ -20,10 +20,10 @@
  *  - A request with complete records before it is taken up to its beginning.
  *  - A large write(2) arrives as several requests, and the kernel hides the failure of a later one behind a short
  *    count; the program then sends the failed request's bytes again, cut elsewhere if they lie elsewhere in its memory. And a
- *    program with buffers that was told keeps them, and sends them once more when it closes. None of that may become a
- *    record. So the beginning of a request that was refused inside a record is remembered, and the next one that begins with
- *    the same bytes is refused like it: once, or twice when the first failure may have been hidden. Any other request ends
- *    that.
+ *    program with buffers that was told keeps them, and sends them once more with the next flush, or when it closes. The end
+ *    of a refused record must never become a record by that. So the beginning of a request that was refused inside a record is
+ *    remembered when it held the record's end, or its failure may have been hidden, and a request that begins with the same
+ *    bytes is refused like it. Any other request ends that.
  *  - A request without the end of its refused record may be only a piece of the program's write, also of one that sends
  *    the rest. If it failed, the kernel would not send the others, the program would go on with its next record, and that
  *    would be swallowed in place of this one's end. So such a request is taken, its bytes dropped, and the next one that
@@ -75,7 +75,6 @@ typedef struct NrdFraming {
      * the record was left where that request began */
     GByteArray *refused;
     int refused_error;
-    unsigned n_refusals; /* of it that are left */
     uint64_t refused_left;
 } NrdFraming;
 

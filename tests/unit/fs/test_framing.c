@@ -229,40 +229,43 @@ static void test_too_long_after_skipped(Fixture *f, gconstpointer unused)
     assert_records(f, "[ok]");
 }
 
-/* The program was told, and sends its buffer once more when it closes: the end of the refused record is no record. Who
- * sends it again and again means it. */
+/* The program was told, and sends its buffer once more with each flush: the end of the refused record is no record, also
+ * with others behind it. Another request ends that. */
 static void test_refused_again(Fixture *f, gconstpointer unused)
 {
     g_assert_cmpint(feed(f, "12345"), ==, 5);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 4; i++)
         g_assert_cmpint(feed(f, "6789\nb\n"), ==, -EMSGSIZE);
+    g_assert_cmpint(feed(f, "6789\nb\nc\n"), ==, -EMSGSIZE);
     assert_records(f, "");
-    g_assert_cmpint(feed(f, "6789\nb\n"), ==, 7);
-    assert_records(f, "[6789][b]");
-    g_assert_cmpint(feed(f, "12345"), ==, 5);
-    g_assert_cmpint(feed(f, "6789\nb\n"), ==, -EMSGSIZE);
     g_assert_cmpint(feed(f, "ok\n"), ==, 3);
     g_assert_cmpint(feed(f, "6789\nb\n"), ==, 7); /* forgotten by now: new records */
     assert_records(f, "[ok][6789][b]");
 
+    /* Without the end what follows is skipped up to that, whatever it is. */
     g_assert_cmpint(feed(f, "12345"), ==, 5);
-    for (int i = 0; i < 2; i++)
-        g_assert_cmpint(feed(f, "6789ab"), ==, -EMSGSIZE);
-    g_assert_cmpint(feed(f, "6789ab"), ==, 6); /* swallowed */
+    g_assert_cmpint(feed(f, "6789ab"), ==, -EMSGSIZE);
+    g_assert_cmpint(feed(f, "6789ab"), ==, 6);
     g_assert_cmpint(feed(f, "rest\nok\n"), ==, 8);
     assert_records(f, "[ok]");
 }
 
-/* The kernel hid the failure behind a short count; the program sends the failed request again, and is told; and again when
- * it closes. */
+/* The kernel hid the failure behind a short count; the program sends the failed request again, and is told. */
 static void test_refused_in_secret(Fixture *f, gconstpointer unused)
 {
     g_assert_cmpint(feed_request(f, "12345", 5, true), ==, 5);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         g_assert_cmpint(feed(f, "6789\nb\n"), ==, -EMSGSIZE);
     assert_records(f, "");
-    g_assert_cmpint(feed(f, "6789\nb\n"), ==, 7);
-    assert_records(f, "[6789][b]");
+    g_assert_cmpint(feed(f, "ok\n"), ==, 3);
+
+    /* Without the end it is sent again once: from then on it is what follows. */
+    g_assert_cmpint(feed_request(f, "12345", 5, true), ==, 5);
+    g_assert_cmpint(feed(f, "6789ab"), ==, -EMSGSIZE);
+    g_assert_cmpint(feed(f, "6789ab"), ==, -EMSGSIZE);
+    g_assert_cmpint(feed(f, "6789ab"), ==, 6);
+    g_assert_cmpint(feed(f, "rest\nok 2\n"), ==, 10);
+    assert_records(f, "[ok][ok 2]");
 }
 
 /* 5000 bytes of one line, and its end. */
@@ -308,7 +311,7 @@ static void test_malformed_again_in_pieces(Fixture *f, gconstpointer unused)
 /* Sent again from elsewhere in the program's memory it may be cut later than the first time. */
 static void test_refused_again_longer(Fixture *f, gconstpointer unused)
 {
-    g_assert_cmpint(feed(f, "12345"), ==, 5);
+    g_assert_cmpint(feed_request(f, "12345", 5, true), ==, 5);
     g_assert_cmpint(feed(f, "6789ab"), ==, -EMSGSIZE);
     g_assert_cmpint(feed(f, "6789abcd\nx\n"), ==, -EMSGSIZE);
     g_assert_cmpint(feed(f, "ok\n"), ==, 3);
@@ -319,7 +322,7 @@ static void test_refused_again_longer(Fixture *f, gconstpointer unused)
  * refused again as well. */
 static void test_refused_again_all_alike(Fixture *f, gconstpointer unused)
 {
-    g_assert_cmpint(feed(f, "xxxxx"), ==, 5);
+    g_assert_cmpint(feed_request(f, "xxxxx", 5, true), ==, 5);
     g_assert_cmpint(feed(f, "xxxxx"), ==, -EMSGSIZE);
     g_assert_cmpint(feed_request(f, "xxxxxxxxxx", 10, true), ==, 10);
     for (int i = 0; i < 3; i++)
@@ -475,13 +478,30 @@ static void test_bin_too_long_after_complete_ones(Fixture *f, gconstpointer unus
     g_string_free(input, TRUE);
 }
 
+/* A record of one byte over and over, in writes that each get their answer: the second is no repetition of the first, so the
+ * record is over where its header said. */
+static void test_bin_of_one_byte(Fixture *f, gconstpointer unused)
+{
+    static const char zeros[20];
+    set_kind(f, NRD_FRAMING_BIN);
+    GString *head = bin(0, 46, "");
+    g_string_truncate(head, 8);
+    g_string_append_len(head, zeros, 6);
+    g_assert_cmpint(feed_bytes(f, head->str, head->len), ==, -EMSGSIZE);
+    g_assert_cmpint(feed_bytes(f, zeros, 20), ==, 20);
+    g_assert_cmpint(feed_bytes(f, zeros, 20), ==, 20);
+    g_assert_cmpint(feed_bin(f, 0, 2, "ok"), ==, 10);
+    assert_records(f, "[ok]");
+    g_string_free(head, TRUE);
+}
+
 /* The header arrives in pieces; the request that completes it is refused, and again when it is sent again. */
 static void test_bin_header_in_pieces(Fixture *f, gconstpointer unused)
 {
     GString *input = bin(0, 12, "123456789012");
     for (size_t cut = 1; cut < 8; cut++) {
         set_kind(f, NRD_FRAMING_BIN);
-        g_assert_cmpint(feed_bytes(f, input->str, cut), ==, cut);
+        g_assert_cmpint(feed_request(f, input->str, cut, true), ==, cut);
         g_assert_cmpint(feed_bytes(f, input->str + cut, 10), ==, -EMSGSIZE);
         g_assert_cmpint(feed_bytes(f, input->str + cut, input->len - cut), ==, -EMSGSIZE); /* longer, with the end */
         g_assert_cmpint(feed_bin(f, 0, 2, "ok"), ==, 10);
@@ -587,8 +607,7 @@ static void test_jsonl_too_long(Fixture *f, gconstpointer unused)
     for (int i = 0; i < 1000 && n >= 0; i++)
         n = feed(f, flood);
     g_assert_cmpint(n, ==, -EMSGSIZE);
-    g_assert_cmpint(feed(f, flood), ==, -EMSGSIZE); /* the same again: sent again, for all that can be known */
-    g_assert_cmpint(feed(f, flood), ==, 1024);      /* more of it */
+    g_assert_cmpint(feed(f, flood), ==, 1024); /* more of it */
     g_assert_cmpint(feed(f, "x]"), ==, 2);
     g_assert_cmpint(feed(f, "]\n{\"payload\":1}"), ==, 15);
     end(f);
@@ -735,6 +754,7 @@ int main(int argc, char **argv)
         { "/framing/too-long/refused-again-longer", test_refused_again_longer },
         { "/framing/too-long/refused-again-all-alike", test_refused_again_all_alike },
         { "/framing/too-long/refused-in-secret", test_refused_in_secret },
+        { "/framing/bin/of-one-byte", test_bin_of_one_byte },
         { "/framing/too-long/refused-again-in-pieces", test_refused_again_in_pieces },
         { "/framing/malformed/again-in-pieces", test_malformed_again_in_pieces },
         { "/framing/too-long/in-a-cut-write", test_too_long_in_a_cut_write },
