@@ -26,10 +26,12 @@ typedef struct PruneOut {
 #define BATCH 512                  /* what the kernel takes at a time */
 #define PAUSE_US (G_USEC_PER_SEC / 10)
 #define AGAIN_US (5 * G_USEC_PER_SEC)
+#define IN_VAIN_US (300 * G_USEC_PER_SEC) /* when hardly one was forgotten: they are in use, perhaps for hours */
 
 struct NrdPrune {
     NrdFs *fs;
     GThread *thread;          /* NULL: the kernel does not understand */
+    uint64_t n_before;        /* nodes, when the kernel was asked last; the thread's alone */
     _Atomic uint64_t wake_at; /* nodes */
     /* guarded by lock */
     GMutex lock;
@@ -64,6 +66,7 @@ static bool ask(NrdPrune *prune)
     NrdNodes *nodes = prune->fs->nodes;
     uint64_t n = nrd_nodes_count(nodes);
     uint64_t n_left = n > NRD_PRUNE_ABOVE ? n - NRD_PRUNE_ABOVE : 0;
+    prune->n_before = n;
     g_autoptr(GArray) ids = g_array_sized_new(FALSE, FALSE, sizeof(uint64_t), BATCH);
     while (n_left > 0 && !is_ending(prune)) {
         uint64_t n_looked_at = MIN(n_left, BATCH);
@@ -83,6 +86,12 @@ static void sleep_locked(NrdPrune *prune, gint64 us)
         ;
 }
 
+/* Less than a tenth of what there was too much is gone. */
+static bool in_vain(const NrdPrune *prune, uint64_t n)
+{
+    return prune->n_before > NRD_PRUNE_ABOVE && n + (prune->n_before - NRD_PRUNE_ABOVE) / 10 >= prune->n_before;
+}
+
 /* Until there is something to do, or the end (false). What was asked for is forgotten a moment later. */
 static bool rest(NrdPrune *prune)
 {
@@ -93,7 +102,7 @@ static bool rest(NrdPrune *prune)
     uint64_t n = nrd_nodes_count(prune->fs->nodes);
     atomic_store(&prune->wake_at, MAX(n, NRD_PRUNE_ABOVE) + STEP);
     if (n > NRD_PRUNE_ABOVE)
-        sleep_locked(prune, AGAIN_US);
+        sleep_locked(prune, in_vain(prune, n) ? IN_VAIN_US : AGAIN_US);
     while (n <= NRD_PRUNE_ABOVE && !prune->ending && !prune->woken)
         g_cond_wait(&prune->changed, &prune->lock);
     bool going_on = !prune->ending;
