@@ -64,6 +64,7 @@ typedef struct NrdPart {
     uint32_t to;       /* the lane where it is: `partition`, or a sibling */
     uint64_t note;     /* not committed before a checkpoint has this: where it goes was not in its entry */
     int64_t moved_ms;
+    uint32_t n_moves; /* since its last rest: see lanes.c */
 } NrdPart;
 
 struct NrdDispatcher {

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-#define MOVE_AGAIN_MS 5000 /* a part that was moved stays so long: else it would go round in circles */
+#define MOVES_IN_A_ROW 4   /* a sibling may turn out to fail as well */
+#define MOVE_AGAIN_MS 5000 /* after so many a part stays where it is so long: else it would go round in circles */
 
 /* ---- lanes ---- */
 
@@ -105,6 +106,14 @@ void nrd_lane_insert(NrdLane *lane, NrdPart *part, GList **front)
         *front = &part->link;
 }
 
+/* Several moves in a row, then a rest. */
+static bool may_move(NrdPart *part, int64_t now_ms)
+{
+    if (part->moved_ms > 0 && now_ms - part->moved_ms >= MOVE_AGAIN_MS)
+        part->n_moves = 0;
+    return part->n_moves < MOVES_IN_A_ROW;
+}
+
 /* The checkpoint says where it is now before it is committed there. */
 static void move_part(NrdDispatcher *d, NrdPart *part, NrdLane *target, int64_t now_ms, GList **front)
 {
@@ -113,6 +122,7 @@ static void move_part(NrdDispatcher *d, NrdPart *part, NrdLane *target, int64_t 
     nrd_order_place(d, part, target->partition);
     part->note = d->notes;
     part->moved_ms = now_ms;
+    part->n_moves++;
     nrd_lane_insert(target, part, front);
     nrd_lane_wake(d, target);
     nrd_counter_add(NRD_COUNTER_INGRESS_REROUTED, part->n_records);
@@ -137,7 +147,7 @@ bool nrd_lane_move(NrdDispatcher *d, NrdLane *lane, uint32_t to, int64_t now_ms)
                 continue;
             }
             part->expected = NRD_ENTRY_OFFSET_UNKNOWN; /* what was before it is not any more */
-            if (part->moved_ms > 0 && now_ms - part->moved_ms < MOVE_AGAIN_MS)
+            if (!may_move(part, now_ms))
                 continue;
             g_queue_unlink(&lane->parts, &part->link);
             move_part(d, part, target, now_ms, &front);

@@ -738,6 +738,26 @@ static void test_order_after_looking_up(void)
     fixture_tear_down(&f);
 }
 
+/* Siblings that fail as well, which nobody knew: the part tries the next ones without a rest. */
+static void test_siblings_that_fail_too(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    for (int i = 0; i < N_PARTITIONS - 1; i++)
+        s.fail[i] = -1;
+    NrdIngress *ingress = start(&f, &s);
+    uint64_t failures = nrd_counter_get(NRD_COUNTER_INGRESS_COMMIT);
+    g_assert_cmpint(put(ingress, 0, "x"), ==, 0);
+    wait_for_record(&s, N_PARTITIONS - 1, "x");
+    /* three passes each; while it rests it goes on failing */
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_INGRESS_COMMIT), <=, failures + 3 * (N_PARTITIONS - 1));
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
 static void check_order(Store *s, const char *home, int n)
 {
     int last = -1;
@@ -1366,6 +1386,7 @@ int main(int argc, char **argv)
     g_test_add_func("/ingress/dispatch/one-topic-hangs", test_one_topic_hangs);
     g_test_add_func("/ingress/dispatch/one-topic-fills-its-share", test_one_topic_fills_its_share);
     g_test_add_func("/ingress/dispatch/claim-takes-names-back", test_claim_takes_names_back);
+    g_test_add_func("/ingress/dispatch/siblings-that-fail-too", test_siblings_that_fail_too);
     g_test_add_func("/ingress/dispatch/replay-waits-for-its-partition", test_replay_waits_for_its_partition);
     g_test_add_func("/ingress/dispatch/aside-waits-no-longer-than-it-must",
                     test_what_stands_aside_waits_no_longer_than_it_must);
