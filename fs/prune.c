@@ -3,8 +3,8 @@
  * A thread of its own asks, since the kernel may wait for a reply of the daemon's before it forgets: pages of a segment that
  * is being read ahead. It holds no lock then. What is open, a working directory, or a folder of which the kernel
  * remembers a name is in use and stays; that is for the kernel to say, which answers nothing: what it forgets comes as
- * FORGET. While more is left than should be the thread looks again every few seconds; below that it sleeps until a look-up
- * wakes it, so that an idle mount has no timer. */
+ * FORGET. While more is left than should be the thread looks again, every few seconds, or minutes when that was in vain; below
+ * that it sleeps until a look-up wakes it, so that an idle mount has no timer. */
 #include "fs/prune.h"
 
 #include "fs/node.h"

@@ -11,7 +11,7 @@
  * waits for closes, gives up after a moment), so one thread is enough to get on.
  *
  * After a write most programs sync, or write on, within microseconds, and to be woken for that takes longer than to look: so
- * a thread that has answered a write looks for the next request for a moment before it waits. One thread at a time does,
+ * a thread that is done with a write looks for the next request for a moment before it waits. One thread at a time does,
  * only with another processor for the program, and only as often as it helped.
  *
  * An interrupt that is taken when its request has just been answered on another thread is kept by libfuse for the next
