@@ -28,6 +28,7 @@
 
 #include "engine/base/diag.h"
 #include "engine/base/endian.h"
+#include "engine/base/zeros.h"
 #include "engine/io/io.h"
 #include "engine/queue/ahead.h"
 
@@ -118,9 +119,7 @@ static int read_offset(NrdOffsetStore *store, uint64_t ahead, uint64_t hwm)
 /* Keeps what is needed to write the slot again; the rest of it is zeros and a checksum. */
 static GBytes *pack_slot(const uint8_t *slot)
 {
-    size_t used = NRD_AHEAD_CRC_POS;
-    while (used > 0 && slot[used - 1] == 0)
-        used--;
+    size_t used = nrd_size_without_zeros(slot, NRD_AHEAD_CRC_POS);
     GByteArray *packed = g_byte_array_new();
     g_byte_array_append(packed, slot + NRD_AHEAD_CRC_POS, NRD_AHEAD_SLOT_SIZE - NRD_AHEAD_CRC_POS);
     g_byte_array_append(packed, slot, (guint)used);
