@@ -500,8 +500,9 @@ void nrd_topic_line_init(NrdTopic *topic);
 void nrd_offsets_init(NrdPartition *partition);
 void nrd_offsets_clear(NrdPartition *partition);
 
-/* Recovers the frontier from disk into the queue; hwm bounds it. */
-int nrd_offsets_open(NrdPartition *partition, uint64_t hwm) NRD_MUST_CHECK;
+/* Recovers the frontier from disk into the queue; hwm bounds it. Files that are damaged, or that speak of offsets at or above
+ * end_offset, the one that the next record gets, are written anew. */
+int nrd_offsets_open(NrdPartition *partition, uint64_t hwm, uint64_t end_offset) NRD_MUST_CHECK;
 
 /* The frontier on disk of a partition that is not open. Changes nothing. Blocks. */
 int nrd_offsets_peek(NrdPartition *partition, uint64_t hwm, uint64_t *ret_frontier,

@@ -103,8 +103,10 @@ static int open_files(NrdPartition *partition)
     atomic_store(&partition->warm, false);
     int rc = open_log(partition, config, &log);
     if (rc == 0) {
+        NrdLogStats stats;
+        nrd_log_stats(log, &stats);
         nrd_consume_open(partition, config);
-        rc = nrd_offsets_open(partition, nrd_log_hwm(log));
+        rc = nrd_offsets_open(partition, stats.hwm, stats.next_offset);
     }
     if (rc < 0) {
         nrd_consume_close(partition);
