@@ -1,4 +1,5 @@
 /* Which mount and which topic are meant: names, paths and the working folder. See tree.h. */
+#include "ctl/partition_name.h"
 #include "ctl/tree.h"
 
 #include <errno.h>
@@ -139,9 +140,11 @@ static int look_at_topic(const char *mnt, const char *topic, char **ret_dir, cha
     return 0;
 }
 
-static bool is_partition(const char *name)
+/* The name that the mount has for it (g_free); NULL: it names none. */
+static char *partition_called(const char *name)
 {
-    return name && strlen(name) == 6 && name[0] == 'p' && strspn(name + 1, "0123456789") == 5;
+    uint32_t number;
+    return nrd_partition_name_parse(name, &number) ? g_strdup_printf("p%05u", number) : NULL;
 }
 
 bool nrd_tree_split(const char *path, char **ret_topic, char **ret_partition)
@@ -150,7 +153,7 @@ bool nrd_tree_split(const char *path, char **ret_topic, char **ret_partition)
     if (!parts[0] || !*parts[0])
         return false;
     *ret_topic = g_strdup(parts[0]);
-    *ret_partition = is_partition(parts[1]) ? g_strdup(parts[1]) : NULL;
+    *ret_partition = partition_called(parts[1]);
     return true;
 }
 
@@ -189,13 +192,13 @@ static bool follow_path(const char *name, NrdTreePlace *place)
 static int take_name(const char *given, const char *name, NrdTreePlace *place, char **ret_why)
 {
     g_auto(GStrv) parts = g_strsplit(name, "/", -1);
-    bool pair = g_strv_length(parts) == 2 && is_partition(parts[1]);
-    if (!given && !pair && may_be_path(name)) {
+    g_autofree char *partition = g_strv_length(parts) == 2 ? partition_called(parts[1]) : NULL;
+    if (!given && !partition && may_be_path(name)) {
         *ret_why = g_strdup_printf("\"%s\" is no name of a topic, and no path to one in a mounted naradfs", name);
         return -ENOENT;
     }
-    place->topic = g_strdup(pair ? parts[0] : name);
-    place->partition = pair ? g_strdup(parts[1]) : NULL;
+    place->topic = g_strdup(partition ? parts[0] : name);
+    place->partition = g_steal_pointer(&partition);
     return nrd_tree_find(given, &place->mnt, ret_why);
 }
 
