@@ -14,8 +14,8 @@ typedef struct Advice {
 static const Advice advice[] = {
     { "layout", "no daemon starts on this directory: put what is named right, or back from a backup, and check again" },
     { "orphan",
-      "before any start: put the topic's record back into meta/ from a backup, or move the folder away; if the "
-      "topic was deleted, start: the start finishes that" },
+      "before any start, as each line says: put the topic's record back into meta/ from a backup, give the folder "
+      "its name, or move it away; if the topic was deleted, start: the start finishes that" },
     { "topic",
       "put the topic's record back from a backup, an old copy does; nothing of the topic is deleted meanwhile" },
     { "incarnation",

@@ -45,7 +45,7 @@ static void check_offset(NrdCheck *check, const char *path, uint64_t end_offset,
         return;
     const uint8_t *data = g_bytes_get_data(bytes, &size);
     if (size != OFFSET_BYTES)
-        what = g_strdup_printf("of another size than %d bytes", OFFSET_BYTES);
+        what = g_strdup("of another size than " G_STRINGIFY(OFFSET_BYTES) " bytes");
     else if (nrd_get_be64(data) >= end_offset)
         what = g_strdup_printf("it says that offset %" G_GUINT64_FORMAT
                                " is settled, but the records end at %" G_GUINT64_FORMAT
@@ -113,8 +113,7 @@ static bool check_ahead(NrdCheck *check, const char *path, uint64_t end_offset)
     else if (slots.torn >= 0)
         nrd_check_note(check, path, "frontier", "slot %d is torn; the other one counts", slots.torn);
     else if (size != (gsize)N_SLOTS * NRD_AHEAD_SLOT_SIZE)
-        nrd_check_note(check, path, "frontier", "of another size than %d bytes; a slot that is whole counts",
-                       N_SLOTS * NRD_AHEAD_SLOT_SIZE);
+        nrd_check_note(check, path, "frontier", "of another size than two slots have; a slot that is whole counts");
     return slots.newest >= 0 && slots.settled_below <= end_offset;
 }
 

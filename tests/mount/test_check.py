@@ -798,3 +798,50 @@ def test_nothing_is_said_of_a_start_that_is_refused(changed):
         assert "the next start" not in text and "missing; " not in text, text
         (name,) = set(os.listdir(changed.base)) & {"meta", "topics"}
         os.rename(changed.base + "/" + name, changed.data + "/" + name)
+
+
+# -- what to do
+
+
+def put_back(name):
+    def remedy(m):
+        path = f"{m.data}/{name}"
+        if os.path.isfile(path):
+            os.unlink(path)
+        os.rename(m.base + "/" + name.replace("/", "_"), path)
+    return remedy
+
+
+def name_again(m):
+    os.rename(m.data + "/topics/v", m.data + "/topics/u")
+
+
+def remove_hwm(m):
+    os.unlink(m.data + "/topics/t/p00000/hwm")
+
+
+def move_out(m):
+    os.rename(m.data + "/topics/t.stale-" + "a" * 16, m.base + "/kept")
+
+
+@pytest.mark.parametrize("damage,remedy,n_records", [
+    (orphan, put_back("meta/t.topic"), 36), (unmarked_orphan, put_back("meta/t.topic"), 36),
+    (renamed_folder, name_again, 36), (quarantined, move_out, None), (no_meta, put_back("meta"), 36),
+    (no_topics, put_back("topics"), 36), (odd_format, lambda m: (os.rmdir(m.data + "/format"), put_back("format")(m)), 36),
+    (hiding, remove_hwm, 36), (hiding_all, remove_hwm, 36), (hwm_in_a_frame, remove_hwm, 36),
+    (no_folder, put_back("topics/u"), 36), (odd_record, lambda m: (os.rmdir(m.data + "/meta/u.topic"),
+                                                                  put_back("meta/u.topic")(m)), 36),
+], ids=lambda value: getattr(value, "__name__", str(value)))
+def test_what_is_to_be_done_helps(changed, damage, remedy, n_records):
+    """After it the check finds no error, and a start serves what there was."""
+    damage(changed)
+    assert check(changed.data)[0] == 4
+    remedy(changed)
+    code, text = check(changed.data)
+    assert code == 0, text
+    changed.start()
+    if n_records:
+        assert log(changed.part("t")).count(b"\n") == n_records
+    assert log(changed.part("u")).count(b"\n") == 5
+    if damage is quarantined:
+        assert os.path.isdir(changed.base + "/kept/p00000")
