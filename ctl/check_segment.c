@@ -172,8 +172,9 @@ static void judge_active(Walk *walk, const NrdIndex *index, const NrdScanTail *t
     if (hwm->clean && hwm->value > index->end.offset)
         judge_lost_tail(walk, index);
     else if (tail->torn && !tail->only_zeros)
-        nrd_check_tell(walk->check, NRD_NOTE, &spot, "torn tail%s; the next start cuts it",
-                       hwm->clean ? " above the high watermark: nobody was promised it" : ", as a crash leaves it");
+        nrd_check_tell(walk->check, NRD_NOTE, &spot, "torn tail%s; %s",
+                       hwm->clean ? " above the high watermark: nobody was promised it" : ", as a crash leaves it",
+                       index->gaps->len > 0 ? "it stays, for there is damage before it" : "the next start cuts it");
     if (!hwm->clean || hwm->value >= index->end.offset)
         return;
     spot = (NrdSpot){ walk->path,       "hidden", false, 0, 0, true, MAX(hwm->value, walk->segment->file->base),

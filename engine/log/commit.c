@@ -364,7 +364,8 @@ int nrd_log_commit(NrdLog *log, NrdRecordBatch *const *batches, size_t n_batches
     g_mutex_unlock(&log->lock);
     /* A segment with a gap gets no more records (recovery.c), and one with a hidden tail is not left: this commit would show
      * the tail in any case, so that goes first. */
-    if (n_records > 0 && log->roll_needed)
+    NrdSegment *active = nrd_log_active(log);
+    if (n_records > 0 && (log->roll_needed || (active != NULL && nrd_segment_has_gaps(active))))
         r = nrd_log_expose(log);
     if (n_records > 0 && r == 0) {
         r = commit_errno(commit_batches(log, batches, n_batches, &settings));

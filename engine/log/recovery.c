@@ -17,10 +17,14 @@
  * the tail they are what became of committed bytes, and explain it like any other. A piece of a frame with zeros behind
  * it is a torn tail like any other.
  *
+ * A segment in which there is a gap is left as it is, its tail among it: where a gap ends was judged by what follows it, up
+ * to the end of the file. With more bytes behind, or fewer, the next open might judge another way, and lose what this one
+ * has served. So nothing is cut from it, nothing is added, and the next record begins a new segment.
+ *
  * H below the newest segment's base is raised to it: nothing is rolled before it is committed, so such a file is stale.
  * Opening writes nothing but the cut and missing side files, and removes .rendered files that have no segment (an .index
- * without one tells of a loss: missing.c). All of it is the same on the next open: a cut leaves a file of whole frames, a
- * gap stays where it is. */
+ * without one tells of a loss: missing.c). All of it is the same on the next open: a cut leaves a file of whole frames, and
+ * nothing else is cut. */
 #include "engine/log/log_private.h"
 
 #include "engine/io/io.h"
@@ -137,10 +141,10 @@ int nrd_log_adopt_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
         }
     }
     uint64_t hidden_text = index->end.text_bytes - visible.text_bytes;
-    /* Where a gap ends was judged by what follows it, up to the end of the file. With more bytes behind that the next open
-     * might judge another way, and lose what this one serves: so nothing is added to such a segment. */
+    /* A gap: nothing is added to the segment. What is left behind its last frame counts as read, as in a sealed one. */
     if (index->gaps->len > 0 && index->end.offset > nrd_segment_base(active))
         log->roll_needed = true;
+    index->end.pos = size_bytes;
     nrd_segment_report_gaps(active, index->gaps);
     nrd_store(&log->hwm_pos, visible.pos);
     log->zero_end = 0;
@@ -222,23 +226,35 @@ static void note_hidden(NrdLog *log, uint64_t hwm, uint64_t tail)
              hwm, tail - 1, log->home.dir);
 }
 
-static void report_torn(NrdLog *log, NrdSegment *active, const NrdIndexEnd *end, uint64_t size_bytes)
+static void report_torn(NrdLog *log, NrdSegment *active, const NrdIndexEnd *end, uint64_t size_bytes, const char *done)
 {
     nrd_counter_add(NRD_COUNTER_TORN_TAILS, 1);
     nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, (int64_t)end->offset),
              "torn tail of %" PRIu64 " byte%s in segment %020" PRIu64 " %s", size_bytes - end->pos,
-             nrd_plural(size_bytes - end->pos), nrd_segment_base(active), log->home.read_only ? "hidden" : "cut");
+             nrd_plural(size_bytes - end->pos), nrd_segment_base(active), done);
 }
 
-/* Cuts what is behind the last good frame. */
-static int cut_tail(NrdLog *log, int fd, const NrdIndexEnd *end)
+/* Cuts what is behind the last good frame; not behind a gap, which was judged by it. Takes and gives the segment's size. */
+static int settle_tail(NrdLog *log, NrdSegment *active, int fd, const NrdIndex *index, const NrdScanTail *tail,
+                       uint64_t *size_bytes)
 {
-    if (log->home.read_only)
-        return 0;
-    int r = nrd_io->ftruncate(fd, (int64_t)end->pos);
-    /* A crash before this is over leaves the torn tail, or a part of it: the next open cuts it again. After it the
-     * next frame cannot be shadowed by what stood here. */
-    return r == 0 ? nrd_io->fsync(fd) : r;
+    bool stays = index->gaps->len > 0;
+    int r = 0;
+
+    if (!tail->only_zeros)
+        report_torn(log, active, &index->end, *size_bytes,
+                    stays                 ? "left where it is, for there is damage before it"
+                    : log->home.read_only ? "hidden"
+                                          : "cut");
+    if (!stays && !log->home.read_only)
+        r = nrd_io->ftruncate(fd, (int64_t)index->end.pos);
+    /* A crash before this is over leaves the torn tail, or a part of it: the next open cuts it again. After it the next
+     * frame cannot be shadowed by what stood here; and a tail that stays is the one that was judged. */
+    if (r == 0 && !log->home.read_only)
+        r = nrd_io->fsync(fd);
+    if (r == 0 && !stays)
+        *size_bytes = index->end.pos;
+    return r;
 }
 
 /* Decides about the boundary and the tail; takes the index over. */
@@ -264,14 +280,11 @@ static int settle_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
     if (file->clean && file->value > hwm)
         note_lost(log, hwm, file->value);
     if (tail->torn && !rotten) {
-        if (!tail->only_zeros)
-            report_torn(log, active, &index->end, size_bytes);
-        int r = cut_tail(log, fd, &index->end);
+        int r = settle_tail(log, active, fd, index, tail, &size_bytes);
         if (r < 0) {
             nrd_index_free(index);
             return r;
         }
-        size_bytes = index->end.pos;
     }
     return nrd_log_adopt_active(log, active, fd, index, size_bytes, hwm);
 }

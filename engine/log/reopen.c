@@ -2,7 +2,7 @@
  * failure, "the state clears only when the log is reopened and its files scanned again").
  *
  * The boundary is the one in memory: nothing above it was ever acknowledged or served, so it is cut at its known
- * position. What lies below was synced before; should the disk not have it after all, it becomes a gap, and its offsets
+ * position; but for what an open has left behind a gap (recovery.c), which stays. What lies below was synced before; should the disk not have it after all, it becomes a gap, and its offsets
  * are never used again. */
 #include "engine/log/log_private.h"
 
@@ -13,18 +13,19 @@
 #include <errno.h>
 
 /* Cuts what is above the boundary and makes sure that the rest is read from the disk. */
-static int cut_and_drop(NrdLog *log, int fd, uint64_t *ret_size)
+static int cut_and_drop(NrdLog *log, NrdSegment *active, int fd, uint64_t *ret_size)
 {
     struct stat st;
     int r = nrd_io->fstat(fd, &st);
     if (r < 0)
         return r;
     uint64_t size_bytes = (uint64_t)st.st_size;
-    if (size_bytes > log->hwm_pos) {
-        r = nrd_io->ftruncate(fd, (int64_t)log->hwm_pos);
+    uint64_t end_pos = nrd_segment_has_gaps(active) ? nrd_segment_size_bytes(active) : log->hwm_pos;
+    if (size_bytes > end_pos) {
+        r = nrd_io->ftruncate(fd, (int64_t)end_pos);
         if (r < 0)
             return r;
-        size_bytes = log->hwm_pos;
+        size_bytes = end_pos;
     }
     /* A crash before the sync is over leaves a tail that was never acknowledged, as after any crash. */
     r = nrd_log_sync_and_drop(log, fd);
@@ -46,7 +47,7 @@ static int recover_in_place(NrdLog *log, NrdSegment *active)
     int r = nrd_segment_pin(active, &want.fd);
     if (r < 0)
         return r;
-    r = cut_and_drop(log, want.fd, &want.size_bytes);
+    r = cut_and_drop(log, active, want.fd, &want.size_bytes);
     if (r == 0)
         r = nrd_scan_segment(&want, nrd_segment_home_place(&log->home, NRD_NO_OFFSET), &index, NULL);
     if (r == 0 && index->end.offset < hwm) {

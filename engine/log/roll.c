@@ -93,14 +93,14 @@ int nrd_log_roll_active(NrdLog *log)
 }
 
 /* Whether the active segment is not to be written to any more: it is full, or its oldest record too old (seed:
- * "Time-based roll"). */
+ * "Time-based roll"), or damage was found in it (recovery.c). */
 static bool is_done(NrdSegment *active, const NrdLogSettings *settings)
 {
     NrdIndexEnd end = nrd_segment_end(active);
 
     if (end.offset == nrd_segment_base(active))
         return false;
-    return end.pos >= settings->segment_bytes ||
+    return end.pos >= settings->segment_bytes || nrd_segment_has_gaps(active) ||
            (settings->roll_age_ms > 0 &&
             nrd_is_older(nrd_segment_first_ms(active), nrd_clock_wall_ms(), settings->roll_age_ms));
 }

@@ -314,6 +314,10 @@ static int try_both_lengths(Scan *s, const Seen *seen, uint64_t lost_pos, Follow
         else
             r = look_behind(s, end, lost_pos, f->low, 0, resync, &next);
     }
+    /* Everything but the offset is as it should be, the length twice: what is inside is still the frame's. */
+    uint64_t end = f->pos + NRD_FRAME_HEADER_BYTES + lengths[0];
+    if (seen->plausible && lengths[0] == lengths[1] && end <= s->want->size_bytes)
+        f->from = end;
     return r;
 }
 

@@ -122,6 +122,9 @@ int nrd_segment_repair(NrdSegment *segment, uint64_t seen_version) NRD_MUST_CHEC
 /* Tells how a read of the segment went: a failure (negative) is logged once, until a read succeeds (0). */
 void nrd_segment_report_read(NrdSegment *segment, int error);
 
+/* Whether any damage is known in it. Memory only. */
+bool nrd_segment_has_gaps(NrdSegment *segment);
+
 /* Counts and logs those gaps (NrdGap) that were not known yet. */
 void nrd_segment_report_gaps(NrdSegment *segment, const GArray *gaps);
 

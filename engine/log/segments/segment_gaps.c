@@ -64,6 +64,16 @@ void nrd_segment_add_damage(NrdSegment *segment, NrdDamage *damage)
     g_mutex_unlock(&segment->lock);
 }
 
+bool nrd_segment_has_gaps(NrdSegment *segment)
+{
+    if (__atomic_load_n(&segment->home->n_gaps, __ATOMIC_ACQUIRE) == 0)
+        return false;
+    g_mutex_lock(&segment->lock);
+    bool has = segment->known_gaps != NULL;
+    g_mutex_unlock(&segment->lock);
+    return has;
+}
+
 void nrd_segment_copy_gaps(NrdSegment *segment, GArray *gaps)
 {
     g_mutex_lock(&segment->lock);
