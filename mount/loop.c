@@ -12,7 +12,8 @@
  *
  * After a write most programs sync, or write on, within microseconds, and after a read of much they read on; to be woken for
  * that takes longer than to look: so a thread that is done with one of these looks for the next request for a moment before
- * it waits. One thread at a time does, only with another processor for the program, and only as often as it helped.
+ * it waits. One thread at a time does, only with another processor for the program, not while others work at requests
+ * for whom that processor is (sixteen producers, each with a partition of its own), and only as often as it helped.
  *
  * An interrupt that is taken when its request has just been answered on another thread is kept by libfuse for the next
  * request (fuse_lowlevel.c, check_interrupt: each takes one from that list). After the last request it would stay allocated,
@@ -65,11 +66,12 @@ struct Loop {
     unsigned max_threads;
     sem_t ended; /* the session has ended by itself */
     atomic_bool ending;
-    bool may_look;       /* there is more than one processor */
+    unsigned look_below; /* workers that process requests, for one to look: half of the processors */
     atomic_bool looking; /* a worker looks for the next request */
     /* of who looks */
     Luck after_write, after_read;
     atomic_uint n_idle;      /* workers that no request has been given to */
+    atomic_uint n_busy;      /* the others */
     atomic_uint n_processed; /* requests; may wrap */
     atomic_uint n_kept;      /* interrupts in libfuse's list, at most, but for those that are being processed */
     atomic_int error;        /* the first, negative; 0 */
@@ -157,7 +159,9 @@ static void process(Loop *loop, const struct fuse_buf *request)
         grow(loop);
     if (!interrupt)
         take_kept(loop);
+    atomic_fetch_add(&loop->n_busy, 1);
     fuse_session_process_buf(loop->session, request);
+    atomic_fetch_sub(&loop->n_busy, 1);
     if (interrupt)
         atomic_fetch_add(&loop->n_kept, 1);
     atomic_fetch_add(&loop->n_processed, 1);
@@ -214,7 +218,7 @@ static void look_for_more(Worker *worker)
 {
     Loop *loop = worker->loop;
     Luck *luck = worker->luck;
-    if (!luck || !loop->may_look || atomic_exchange(&loop->looking, true))
+    if (!luck || atomic_load(&loop->n_busy) >= loop->look_below || atomic_exchange(&loop->looking, true))
         return;
     if (is_worth_looking(luck))
         luck->left = look(loop) ? MIN(luck->left + 2, LUCK_MAX) : MAX(luck->left - 1, 0);
@@ -329,7 +333,7 @@ static void init(Loop *loop, struct fuse_session *session, unsigned max_threads)
     struct sigaction action = { .sa_handler = on_kick }; /* no SA_RESTART: it ends the read */
     sigaction(KICK, &action, NULL);
     loop->session = session;
-    loop->may_look = g_get_num_processors() > 1;
+    loop->look_below = g_get_num_processors() / 2;
     loop->after_write.left = loop->after_read.left = LUCK_MAX;
     loop->max_threads = CLAMP(max_threads, 1, NRD_LOOP_MAX_THREADS);
     loop->workers = g_ptr_array_new_with_free_func(g_free);
