@@ -1,6 +1,7 @@
 /* Which mount and which topic are meant: names, paths and the working folder. See tree.h. */
 #include "ctl/partition_name.h"
 #include "ctl/tree.h"
+#include "engine/base/diag.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -124,6 +125,22 @@ int nrd_tree_find(const char *given, char **ret_mnt, char **ret_why)
 
 /* ---- which topic ---- */
 
+/* What cannot be looked at may be there; that comes out when it is used. */
+static int look_at_partition(const NrdTreePlace *place, char **ret_why)
+{
+    struct stat st;
+    uint64_t n = 0;
+    g_autofree char *dir = g_strconcat(place->dir, "/", place->partition, NULL);
+    if (stat(dir, &st) == 0 || errno != ENOENT)
+        return 0;
+    if (nrd_tree_number(place->dir, "partitions", &n) < 0 || n == 0)
+        *ret_why = g_strdup_printf("%s has no %s", place->topic, place->partition);
+    else
+        *ret_why = g_strdup_printf("%s has %" G_GUINT64_FORMAT " partition%s, the last one is p%05u", place->topic, n,
+                                   nrd_plural(n), (unsigned)n - 1);
+    return -ENOENT;
+}
+
 static int look_at_topic(const char *mnt, const char *topic, char **ret_dir, char **ret_why)
 {
     struct stat st;
@@ -210,6 +227,8 @@ int nrd_tree_find_topic(const char *given, const char *name, NrdTreePlace *ret_p
         rc = take_name(given, name, &place, ret_why);
     if (rc == 0)
         rc = look_at_topic(place.mnt, place.topic, &place.dir, ret_why);
+    if (rc == 0 && place.partition)
+        rc = look_at_partition(&place, ret_why);
     if (rc < 0) {
         nrd_tree_place_clear(&place);
         return rc;

@@ -803,6 +803,8 @@ def test_a_partition_is_named_in_the_same_ways_everywhere(m, tmp_path):
     ctl("ctl", m.mnt, "big/p11", "seek", "end")
     assert number(m.part("big", 11), "frontier") == 7
     assert "no name of a topic" in refused("ctl", m.mnt, "big/q0", "seek", "1")
+    for words in (("ctl", m.mnt, "big/p12", "roll"), ("describe", m.mnt, "big/12"), ("describe", m.topic("big") + "/p12")):
+        assert "big has 12 partitions, the last one is p00011" in refused(*words), words
     m.stop()
     tars = []
     for name in ("big/p00011", "big/p11", "big/11", "big/00011"):
@@ -955,7 +957,7 @@ def test_ctl_says_why_not(m):
     ]:
         assert sentence in refused("ctl", *arguments), arguments
     time.sleep(1.1)  # an old refusal is no answer to what fails otherwise
-    assert "p00009/ctl: No such file" in refused("ctl", m.mnt, "t/p00009", "roll")
+    assert "t has 2 partitions, the last one is p00001" in refused("ctl", m.mnt, "t/p00009", "roll")
     for arguments in [(), ("t",), ("t", "explode"), (m.mnt, "t", "seek", "1", "2")]:
         refused("ctl", *arguments, code=2)
     for what, sentence in [(b"linger_ms = 5\n", "without blanks"), (b"linger_ms=5\r\n", "carriage return"),
