@@ -55,6 +55,22 @@ void nrd_check_records(NrdCheck *check)
 
 /* ---- topics/ ---- */
 
+/* Whether the marker is that of another topic, which has a record: then the folder is kept, under another name. */
+static bool tell_exchanged(NrdCheck *check, const char *path, const NrdTopicRecord *record, GBytes *marker)
+{
+    gsize size = 0;
+    const char *data = marker ? g_bytes_get_data(marker, &size) : NULL;
+    g_autofree char *text = g_strndup(data ? data : "", size);
+    const char *other = nrd_check_topic_of(check, g_strchomp(text));
+    if (!other || strcmp(other, record->name) == 0)
+        return false;
+    nrd_check_error(check, path, "incarnation",
+                    "it is marked as the folder of the topic %s: the next start sets it aside as %s.stale-%s, deletes "
+                    "nothing of it, and serves %s anew, empty; give the folders their names before that",
+                    other, record->name, text, record->name);
+    return true;
+}
+
 /* Whose folder it is. */
 static void check_marker(NrdCheck *check, const char *dir, const NrdTopicRecord *record)
 {
@@ -66,6 +82,8 @@ static void check_marker(NrdCheck *check, const char *dir, const NrdTopicRecord 
         nrd_check_unreadable(check, path, NRD_OUT_TOPIC, rc);
         return;
     }
+    if (tell_exchanged(check, path, record, bytes))
+        return;
     if (nrd_incarnation_verify(check->root_fd, record->name, record->id, &why) < 0)
         nrd_check_error(check, path, "incarnation", "%s", why ? why : "it cannot be judged");
     else if (rc == -ENOENT || g_bytes_get_size(bytes) < NRD_INCARNATION_DIGITS)

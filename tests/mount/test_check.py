@@ -337,6 +337,27 @@ def foreign_marker(m):
     put(m.data + "/topics/u/incarnation", b"0123456789abcdef")
 
 
+def set_aside_and_kept(m):
+    folders = os.listdir(m.data + "/topics")
+    m.start()
+    assert log(m.part("t")) == log(m.part("u")) == b""
+    found = set(os.listdir(m.data + "/topics")) - set(folders)
+    assert {name[:8] for name in found} == {"t.stale-", "u.stale-"}
+    m.stop()
+    assert check(m.data)[1].count("it is marked as the folder of the topic") == 2
+
+
+def exchange(m):
+    for name, other in (("t", "x"), ("u", "t"), ("x", "u")):
+        os.rename(f"{m.data}/topics/{name}", f"{m.data}/topics/{other}")
+
+
+@case("deletes nothing of it, and serves t anew, empty; give the folders their names before that", "error",
+      set_aside_and_kept)
+def exchanged(m):
+    exchange(m)
+
+
 @case("missing or cut short; the next start writes", "note", fresh("u", 5))
 def no_marker(m):
     os.unlink(m.data + "/topics/u/incarnation")
@@ -827,7 +848,7 @@ def move_out(m):
 @pytest.mark.parametrize("damage,remedy,n_records", [
     (orphan, put_back("meta/t.topic"), 36), (unmarked_orphan, put_back("meta/t.topic"), 36),
     (renamed_folder, name_again, 36), (quarantined, move_out, None), (no_meta, put_back("meta"), 36),
-    (no_topics, put_back("topics"), 36), (odd_format, lambda m: (os.rmdir(m.data + "/format"), put_back("format")(m)), 36),
+    (exchanged, exchange, 36), (no_topics, put_back("topics"), 36), (odd_format, lambda m: (os.rmdir(m.data + "/format"), put_back("format")(m)), 36),
     (hiding, remove_hwm, 36), (hiding_all, remove_hwm, 36), (hwm_in_a_frame, remove_hwm, 36),
     (no_folder, put_back("topics/u"), 36), (odd_record, lambda m: (os.rmdir(m.data + "/meta/u.topic"),
                                                                   put_back("meta/u.topic")(m)), 36),
