@@ -54,11 +54,24 @@ static void delete_whole(World *w, int topic)
     forget(w, topic);
 }
 
+/* Half of the children get a delay first. */
+static void choose_delay(World *w, int child)
+{
+    static const int64_t delays_ms[] = { 0, 650000, 0, 1950000 };
+    Topic *model = &w->broker.topics[child];
+    if (!model->exists || model->parent != NO_TOPIC)
+        return;
+    model->delay_ms = delays_ms[w->step.n % G_N_ELEMENTS(delays_ms)];
+    g_autofree char *line = g_strdup_printf("fanout_delay_ms=%" G_GINT64_FORMAT "\n", model->delay_ms);
+    WORLD_SAME(w, nrd_topic_config_write(w->topics[child], line, strlen(line)), 0);
+}
+
 /* Several rules may forbid it; any of their answers will do. */
 static void attach(World *w, int topic)
 {
     int child = (int)(w->step.partition % N_TOPICS);
     Topic *model = &w->broker.topics[child];
+    choose_delay(w, child);
     int rc = nrd_topic_attach(w->topics[topic], world_topic_name(child));
     bool invalid =
         child == topic || w->broker.topics[topic].parent != NO_TOPIC || broker_has_children(&w->broker, child);
