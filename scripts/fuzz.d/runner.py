@@ -184,7 +184,7 @@ def table(runs):
     print(f"{'target':14} {'executions':>12} {'so far':>12} {'per second':>11} {'seconds':>8} {'edges':>6} {'inputs':>6}  result")
     for run in runs:
         print(f"{run.name:14} {run.executions:12,} {run.total:12,} {run.executions / max(run.seconds, 0.1):11,.0f} {run.seconds:8.0f} "
-              f"{run.edges:6} {run.corpus:6}  {'ok' if run.result() is None else 'FOUND'}")
+              f"{run.edges:6} {run.corpus:6}  {'ok' if run.result() is None else 'FOUND' if run.process.returncode else 'too few'}")
     total = sum(run.executions for run in runs)
     print(f"{'all':14} {total:12,}")
 
