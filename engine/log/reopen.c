@@ -3,9 +3,9 @@
  *
  * The folder is listed again (relist.c). Where the log ends with the file that it has written, the boundary is the one in
  * memory: nothing above it was ever acknowledged or served, so it is cut at its known position, unless the open found records
- * there that may have been acknowledged and are hidden, or left what stands behind a gap (recovery.c). What lies below was synced before; should the disk not have it after
- * all, it becomes a gap, and its offsets are never used again: the next segment begins behind them at once, and so says it to
- * the next open. */
+ * there that may have been acknowledged and are hidden, or left what stands behind a gap (recovery.c). What lies below was
+ * synced before; should the disk not have it after all, it becomes a gap, and its offsets are never used again: the next
+ * segment begins behind them at once, and so says it to the next open. */
 #include "engine/log/relist_private.h"
 
 #include "engine/io/io.h"
