@@ -206,7 +206,9 @@ static char *describe_state(const char *status, uint64_t n_partitions, unsigned 
     append_count(text, count_rows(status, "poisoned"), n_partitions, "poisoned");
     append_count(text, MAX(count_out(status), n_unread), n_partitions, "out of service");
     append_count(text, count_rows(status, "failing"), n_partitions, "failing");
+    append_count(text, count_rows(status, "unreadable"), n_partitions, "unreadable");
     append_count(text, count_rows(status, "damaged"), n_partitions, "damaged");
+    append_count(text, count_rows(status, "anew"), n_partitions, "anew");
     append_count(text, count_rows(status, "hiding"), n_partitions, "hiding records");
     if (text->len == 0)
         g_string_append(text, state ? state : "unknown");

@@ -37,10 +37,17 @@
 #include <inttypes.h>
 #include <string.h>
 
-static int complain(NrdLog *log, const char *name, int error, const char *what)
+int nrd_log_complain(NrdLog *log, const char *name, int error, const char *what)
 {
-    nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, NRD_NO_OFFSET), "cannot open %s/%s: %s", log->home.dir,
-             name, what != NULL ? what : g_strerror(-error));
+    g_autofree char *path = *name != '\0' ? g_strdup_printf("%s/%s", log->home.dir, name) : g_strdup(log->home.dir);
+    g_autofree char *kind = *name != '\0' ? nrd_io_foreign_kind(log->home.root_fd, path) : NULL;
+
+    g_free(log->why);
+    log->why = g_strdup_printf("%s cannot be used: %s", path,
+                               kind != NULL   ? kind
+                               : what != NULL ? what
+                                              : g_strerror(-error));
+    nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, NRD_NO_OFFSET), "%s", log->why);
     return error == -ENOMEM ? -ENOMEM : -EIO;
 }
 
@@ -83,13 +90,13 @@ static int list_segments(NrdLog *log, GPtrArray *segments)
 
     int r = nrd_segment_files_list(log->home.root_fd, log->home.dir, files, &odd);
     if (r < 0)
-        r = complain(log, "", r, NULL);
+        r = nrd_log_complain(log, "", r, NULL);
     else if (odd.name != NULL)
-        r = complain(log, odd.name, odd.error, odd.what);
+        r = nrd_log_complain(log, odd.name, odd.error, odd.what);
     for (guint i = 0; r == 0 && i < files->len; i++) {
         const NrdSegmentFile *file = &g_array_index(files, NrdSegmentFile, i);
         NrdSegment *segment = nrd_segment_new(&log->home, file->base, file->size_bytes);
-        nrd_segment_set_file_ms(segment, file->mtime_ms);
+        nrd_segment_set_file(segment, &file->st);
         g_ptr_array_add(segments, segment);
     }
     if (r == 0)
@@ -291,7 +298,7 @@ static int settle_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
 
 /* Whole frames, but none that begins where the name says: another segment's file, or a name that somebody changed. As a
  * torn tail they would be cut; they may be the only copy. */
-static const char misnamed[] =
+const char nrd_log_misnamed[] =
     "it holds frames of other offsets than its name says; give it its name back or move it away";
 
 /* Scans the active segment, from the disk when what is found there has not been proven: without a clean hwm, and where it
@@ -336,7 +343,7 @@ static int recover_active(NrdLog *log, NrdSegment *active, NrdHwm *file, const c
     r = scan_active(log, &want, file, &index, &tail);
     if (r == 0 && tail.misnamed) {
         nrd_index_free(index);
-        *ret_what = misnamed;
+        *ret_what = nrd_log_misnamed;
         r = -EIO;
     } else if (r == 0) {
         r = settle_active(log, active, want.fd, index, &tail, file);
@@ -346,13 +353,25 @@ static int recover_active(NrdLog *log, NrdSegment *active, NrdHwm *file, const c
 }
 
 /* The newest commit time seen: the floor of the next one, and it goes on where the last process stopped. */
-static void learn_newest(NrdLog *log)
+void nrd_log_learn_newest(NrdLog *log)
 {
-    int64_t newest = 0;
+    int64_t newest = __atomic_load_n(&log->newest_ms, __ATOMIC_ACQUIRE);
 
     for (guint i = 0; i < log->list->n; i++)
         newest = MAX(newest, nrd_segment_end(log->list->items[i]).commit_ms);
     __atomic_store_n(&log->newest_ms, newest, __ATOMIC_RELEASE);
+}
+
+int nrd_log_read_hwm(NrdLog *log, NrdHwm *ret_hwm)
+{
+    NrdHwm file;
+    int r = nrd_hwm_read(log->home.root_fd, log->hwm_path, &file);
+    if (r == 0 && file.exists && !file.clean) /* or it was, and was not read as it is */
+        r = nrd_hwm_read_again(log->home.root_fd, log->hwm_path, &file);
+    if (r < 0)
+        return nrd_log_complain(log, "hwm", r, NULL);
+    *ret_hwm = file;
+    return 0;
 }
 
 int nrd_log_recover(NrdLog *log)
@@ -360,11 +379,7 @@ int nrd_log_recover(NrdLog *log)
     GPtrArray *segments = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_segment_unref);
     NrdHwm file;
 
-    int r = nrd_hwm_read(log->home.root_fd, log->hwm_path, &file);
-    if (r == 0 && file.exists && !file.clean) /* or it was, and was not read as it is */
-        r = nrd_hwm_read_again(log->home.root_fd, log->hwm_path, &file);
-    if (r < 0)
-        r = complain(log, "hwm", r, NULL);
+    int r = nrd_log_read_hwm(log, &file);
     if (r == 0)
         r = list_segments(log, segments);
     for (guint i = 0; r == 0 && i + 1 < segments->len; i++)
@@ -375,7 +390,7 @@ int nrd_log_recover(NrdLog *log)
         r = recover_active(log, active, &file, &what);
         if (r < 0) {
             char *path = nrd_segment_path(active);
-            r = complain(log, strrchr(path, '/') + 1, r, what);
+            r = nrd_log_complain(log, strrchr(path, '/') + 1, r, what);
             g_free(path);
         }
         nrd_store(&log->oldest, nrd_segment_base(segments->pdata[0]));
@@ -384,7 +399,7 @@ int nrd_log_recover(NrdLog *log)
         judge_ends(log, segments->len > 0, &file);
         nrd_segment_list_unref(log->list);
         log->list = nrd_segment_list_new((NrdSegment *const *)segments->pdata, segments->len);
-        learn_newest(log);
+        nrd_log_learn_newest(log);
     }
     g_ptr_array_unref(segments);
     return r;

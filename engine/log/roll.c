@@ -31,7 +31,7 @@ static int reuse_empty(NrdLog *log, const char *path)
 }
 
 /* Creates the file of the segment that begins at base, durably. */
-static int create_file(NrdLog *log, const char *path)
+int nrd_log_create_file(NrdLog *log, const char *path)
 {
     int fd = nrd_io->open(log->home.root_fd, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
     if (fd == -EEXIST)
@@ -67,7 +67,7 @@ static int start_segment(NrdLog *log, NrdSegment *old)
 
     if (old != NULL)
         nrd_zero_ahead_cut(log, old); /* before the folder's sync, which on a journal takes it along */
-    int r = create_file(log, path);
+    int r = nrd_log_create_file(log, path);
     if (r == 0) {
         nrd_segment_set_index(segment, nrd_index_new(base), 0);
         if (old != NULL) {

@@ -364,6 +364,31 @@ void nrd_offset_store_take_back(NrdOffsetStore *store)
     store->window_lost = false;
 }
 
+/* Whether others have removed the file since it was opened: a sync of it proves nothing. */
+static bool is_taken_away(const NrdOffsetStore *store)
+{
+    struct stat st;
+    return nrd_io->fstat(store->ahead_fd, &st) == 0 && st.st_nlink == 0;
+}
+
+/* The file anew, with what the window holds, which is the whole state: durable at once, as in replace_ahead. */
+static int replace_by_window(NrdOffsetStore *store)
+{
+    g_autofree uint8_t *bytes = g_malloc0(AHEAD_SIZE);
+    memcpy(bytes, store->window, NRD_AHEAD_SLOT_SIZE);
+    nrd_diag(NRD_LEVEL_WARNING, place(store), "%s was removed while the daemon runs, and not by it: written anew",
+             store->ahead_path);
+    nrd_io_close(&store->ahead_fd);
+    g_clear_pointer(&store->window, g_free);
+    store->anchor = NO_SLOT;
+    int rc = nrd_io_replace_file(store->root_fd, store->ahead_path, bytes, AHEAD_SIZE);
+    if (rc < 0)
+        return rc; /* the next tick replaces it again */
+    store->anchor = 0;
+    store->offset_counts = false;
+    return 0;
+}
+
 static int sync_window(NrdOffsetStore *store)
 {
     /* After a failed sync the kernel may call the pages clean: only writing them again makes a later sync mean
@@ -376,6 +401,8 @@ static int sync_window(NrdOffsetStore *store)
     store->window_lost = rc < 0;
     if (rc < 0)
         return rc;
+    if (is_taken_away(store))
+        return replace_by_window(store);
     store->anchor = window_slot(store);
     store->offset_counts = false;
     g_clear_pointer(&store->window, g_free);

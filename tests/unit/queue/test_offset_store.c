@@ -358,6 +358,24 @@ static void test_larger_wins(void)
 }
 
 /* A seek backwards takes both files, in either order, and either half alone leaves the old place. */
+/* Others remove the file between the write and its sync: what is promised durable stands in a new one. */
+static void test_removed_under_it(void)
+{
+    set_up();
+    reopen_well();
+    save(1);
+    save(2);
+    for (uint64_t n = 3; n < 6; n++) {
+        g_assert_cmpint(tick(n), ==, 0);
+        g_assert_cmpint(nrd_io_unlink(root_fd, AHEAD), ==, 0);
+        g_assert_cmpint(nrd_offset_store_write_out(store), ==, 0);
+        reopen_well();
+        assert_recovered(n);
+        save(n);
+    }
+    tear_down();
+}
+
 static void test_backwards(void)
 {
     set_up();
@@ -890,6 +908,7 @@ int main(int argc, char **argv)
     g_test_add_func("/offset-store/level", test_level);
     g_test_add_func("/offset-store/rests", test_rests);
     g_test_add_func("/offset-store/larger-wins", test_larger_wins);
+    g_test_add_func("/offset-store/removed-under-it", test_removed_under_it);
     g_test_add_func("/offset-store/backwards", test_backwards);
     g_test_add_func("/offset-store/layout", test_layout);
     g_test_add_func("/offset-store/does-not-fit", test_does_not_fit);
