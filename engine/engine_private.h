@@ -128,7 +128,7 @@ typedef enum NrdPartitionState {
 typedef struct NrdPicture {
     NrdLogStats stats;
     uint64_t frontier;
-    uint64_t n_lost_ahead;
+    uint64_t n_lost; /* nrd_partition_lost_in_lag */
     uint32_t n_acked_ahead;
 } NrdPicture;
 
@@ -321,6 +321,10 @@ void nrd_partition_survey(NrdPartition *partition);
 
 /* A copy of the picture of a partition that is closed and known. */
 bool nrd_partition_picture(NrdPartition *partition, NrdPicture *ret_picture);
+
+/* How many records from the frontier on are known to be lost (gaps: NrdGap of the partition's open log) and not settled: what
+ * a consumer has passed over is. Queue lock held. */
+uint64_t nrd_partition_lost_in_lag_locked(NrdPartition *partition, const GArray *gaps);
 
 /* ---- partition.c ---- */
 

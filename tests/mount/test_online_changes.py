@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from support import (Consumer, configure, drain, fails, lines, log, number, produce, read_file, shell, wait_for,
-                     write_file, xattr)
+from support import (Consumer, ack, configure, drain, fails, lines, log, number, produce, read_file, shell, take,
+                     wait_for, write_file, xattr)
 
 SEGMENT = 64 * 1024
 
@@ -599,6 +599,30 @@ def test_the_lag_leaves_out_what_is_lost(m):
     assert "backlog      50 records" in status(m.mnt)
     drain(part)
     assert number(part, "lag") == 0
+
+
+def test_what_was_passed_over_counts_once(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    fill(part)
+    cold(m, part)
+    os.unlink(f"{m.data_part('t')}/{name(20)}")
+    held = take(part, 1)
+    drain(part)
+    assert (number(part, "frontier"), number(part, "acked_ahead"), number(part, "lag")) == (0, 59, 1)
+    ack(part, held[0]["handle"])
+    assert number(part, "lag") == 0
+
+
+def test_a_listing_over_a_gap_of_very_many_offsets(m):
+    part = m.make("t")
+    produce(part, "a")
+    write_file(part + "/ctl", b"roll\n")
+    m.stop()
+    os.rename(f"{m.data_part('t')}/{name(1)}", f"{m.data_part('t')}/{name(1 << 60)}")
+    m.start()
+    assert log(part) == b"a\n"
+    produce(part, "b")
+    assert sorted(map(int, os.listdir(part + "/records"))) == [0, 1 << 60]
 
 
 def test_the_listing_of_records_shows_those_that_are_there(m):
