@@ -211,6 +211,7 @@ struct NrdPartition {
     NrdTimer tick_timer;
     NrdTimer write_timer;
     NrdTimer level_timer;
+    atomic_bool offsets_claim; /* a file says of offsets that no record has yet that they are settled */
 };
 
 /* ---- topic.c ---- */
@@ -527,6 +528,10 @@ void nrd_offsets_clear(NrdPartition *partition);
 /* Recovers the frontier from disk into the queue; hwm bounds it. Files that are damaged, or that speak of offsets at or above
  * end_offset, the one that the next record gets, are written anew. */
 int nrd_offsets_open(NrdPartition *partition, uint64_t hwm, uint64_t end_offset) NRD_MUST_CHECK;
+
+/* Mends such files, should that have failed at the open, before a record gets an offset that they call settled: after a crash
+ * nobody would be given it. By the committer. Blocks; free when there is nothing to mend. */
+int nrd_offsets_before_commit(NrdPartition *partition) NRD_MUST_CHECK;
 
 /* The frontier on disk of a partition that is not open. Changes nothing. Blocks. */
 int nrd_offsets_peek(NrdPartition *partition, uint64_t hwm, uint64_t *ret_frontier,
