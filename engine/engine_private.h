@@ -189,12 +189,12 @@ struct NrdPartition {
     NrdQueue *queue;        /* NULL while the partition is closed */
     int64_t lease_timer_ms; /* what lease_timer is set to, or INT64_MAX */
     NrdTimer lease_timer;
+    /* Monotonic; reading failed: until then who consumes the whole topic passes it over. 0: not so. Without a lock. */
+    _Atomic int64_t failing_until_ms;
+    NrdTimer retry_timer; /* who waits is woken then */
     GMutex read_lock;
     /* guarded by read_lock */
     NrdLogCursor *cursor;
-    _Atomic int64_t
-        failing_until_ms;     /* monotonic; reading failed: who consumes the whole topic passes it over; 0: not so */
-    NrdTimer retry_timer;     /* ... and is woken then */
     atomic_bool cursor_holds; /* it has something in memory, perhaps; written with read_lock, a glance needs none */
     bool cursor_used;         /* since the housekeeping looked last */
 
