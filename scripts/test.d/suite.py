@@ -26,7 +26,7 @@ BUILDS = {
     "threads": (BUILD + "-tsan", "clang", ["-Db_sanitize=thread", "-Db_lundef=false", "-Doptimization=1", "-Dwerror=false"]),
 }
 UNIT_LIMIT_S = 900  # against hangs: far more than a busy machine takes
-MOUNT_LIMIT_S = 900
+MOUNT_LIMIT_S = 2400
 THREADS_LIMIT_S = 2400
 SWEEP_LIMIT_S = 600
 FUZZ_SECONDS = int(os.environ.get("NARADFS_FUZZ_SECONDS", "60"))  # for each target, in CI and with --long
