@@ -86,18 +86,14 @@ bool nrd_segment_is_as_known(NrdSegment *segment, const struct stat *st)
     return same && well;
 }
 
-int nrd_segment_check_place(NrdSegment *segment, int fd, bool by_name)
+int nrd_segment_check_place(NrdSegment *segment, int fd, bool *by_name)
 {
-    struct stat st;
-    int r = nrd_io->fstat(fd, &st);
+    g_autofree char *path = by_name != NULL ? nrd_segment_path(segment) : NULL;
 
-    if (r < 0 || (st.st_nlink > 0 && !by_name))
-        return r;
-    g_autofree char *path = nrd_segment_path(segment);
-    r = nrd_io_stat(segment->home->root_fd, path, &st);
-    if (r < 0)
-        return r;
-    return nrd_segment_is_file(segment, &st) ? 0 : -ESTALE;
+    g_mutex_lock(&segment->lock);
+    NrdIoFileId id = { segment->dev, segment->ino };
+    g_mutex_unlock(&segment->lock);
+    return nrd_io_check_place(fd, id.ino != 0 ? &id : NULL, segment->home->root_fd, path, by_name);
 }
 
 bool nrd_segment_is_gone(NrdSegment *segment)
