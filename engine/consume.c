@@ -43,9 +43,9 @@ int nrd_consume_error(NrdPartition *partition)
     return rc == 0 && atomic_load(&partition->topic->engine->stopping) ? -ENODEV : rc;
 }
 
-static bool line_has_others(void *owner)
+static bool line_any_well(void *owner, NrdPartition *but)
 {
-    return false;
+    return but != owner;
 }
 
 static int line_error(void *owner)
@@ -53,7 +53,7 @@ static int line_error(void *owner)
     return nrd_consume_error(owner);
 }
 
-static const NrdLineSource line_source = { line_lease, line_deliverable, line_has_others, line_error };
+static const NrdLineSource line_source = { line_lease, line_deliverable, line_any_well, line_error };
 
 void nrd_consume_init(NrdPartition *partition)
 {
@@ -258,7 +258,8 @@ static void on_retry(void *user_data)
     nrd_line_wake(&partition->topic->line, partition);
 }
 
-bool nrd_consume_serve(NrdPartition *partition, NrdDeliverFn deliver, void *user_data, NrdLease lease, bool alone)
+bool nrd_consume_serve(NrdPartition *partition, const NrdLine *line, NrdDeliverFn deliver, void *user_data,
+                       NrdLease lease)
 {
     Copy copy;
     uint64_t next_offset = 0;
@@ -273,7 +274,7 @@ bool nrd_consume_serve(NrdPartition *partition, NrdDeliverFn deliver, void *user
     if (rc == -EBADMSG || rc == -ENOENT) /* -ENOENT: retention was faster; the next take starts at the new oldest */
         return false;
     give_back(partition, lease);
-    if (rc == -EIO && alone) {
+    if (rc == -EIO && line->source->any_well(line->owner, partition)) {
         nrd_consume_note_failing(partition);
         nrd_line_wake(&partition->line, partition); /* as below, for those who ask this partition */
         return false;

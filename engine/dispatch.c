@@ -167,15 +167,10 @@ static NrdIngressResult present(void *user_data, const NrdIngressTarget *target,
 
 bool nrd_partition_seems_well(NrdPartition *partition)
 {
-    bool well;
-    if (nrd_partition_pin_if_open(partition)) {
-        well = nrd_log_check(atomic_load(&partition->log)) == 0;
-        nrd_partition_unpin_quietly(partition);
-        return well;
-    }
-    g_mutex_lock(&partition->state_lock);
-    well = partition->state != NRD_PARTITION_FAULT;
-    g_mutex_unlock(&partition->state_lock);
+    if (!nrd_partition_pin_if_open(partition))
+        return !nrd_partition_is_out(partition);
+    bool well = nrd_log_check(atomic_load(&partition->log)) == 0;
+    nrd_partition_unpin_quietly(partition);
     return well;
 }
 

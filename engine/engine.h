@@ -467,6 +467,7 @@ typedef struct NrdBatch {
     bool sure;     /* as nrd_partition_take_sure */
     GArray *holds; /* of NrdHold: leases are added, one for each copy that stands, in its order */
     bool full;     /* copy had no room; false before */
+    bool withheld; /* of a topic: a partition that cannot be read or opened now was passed over, and may have records */
 } NrdBatch;
 
 /* Leases records that are there now, the lowest first, while there is room. The errors are those of a take, but for
@@ -525,7 +526,8 @@ int nrd_topic_consumer_open(NrdTopic *topic, NrdTopicConsumer **ret_consumer) NR
 void nrd_topic_consumer_close(NrdTopicConsumer *consumer); /* takes NULL; its leases stay */
 
 /* As their namesakes for one partition; the delivery says which one it is. Leases go round the partitions, so that a full
- * one starves none. Each partition hands out in its own order. */
+ * one starves none. Each partition hands out in its own order. One that cannot be read is passed over, for a second or until it
+ * can be, while others are well, and so is one that cannot be opened; -EIO when none is well. */
 void nrd_topic_take(NrdTopicConsumer *consumer, NrdWaiter *waiter, int64_t wait_ms, NrdDeliverFn deliver,
                     void *user_data);
 void nrd_topic_take_sure(NrdTopicConsumer *consumer, NrdDeliverFn deliver, void *user_data);

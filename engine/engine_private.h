@@ -286,6 +286,9 @@ void nrd_partition_free(NrdPartition *partition); /* closed or never opened */
 /* A pin, if the partition is open. Memory only. */
 bool nrd_partition_pin_if_open(NrdPartition *partition);
 
+/* Whether its last open has failed, and not for want of descriptors or memory. Memory only. */
+bool nrd_partition_is_out(NrdPartition *partition);
+
 /* Gives a pin back that does not count as use: of housekeeping. */
 void nrd_partition_unpin_quietly(NrdPartition *partition);
 
@@ -503,8 +506,10 @@ int nrd_consume_batch(NrdPartition *partition, NrdBatch *batch, uint32_t max, ui
 bool nrd_consume_deliverable(NrdPartition *partition);
 
 /* Reads the leased record and calls back, with it or with a failure (the lease is given back then). False: nobody was called;
- * it can never be read, and was passed over, or reading has failed and is this partition's trouble alone. No lock held. */
-bool nrd_consume_serve(NrdPartition *partition, NrdDeliverFn deliver, void *user_data, NrdLease lease, bool alone);
+ * it can never be read, and was passed over, or reading has failed while the line it was leased from has other partitions that
+ * are well. No lock held. */
+bool nrd_consume_serve(NrdPartition *partition, const NrdLine *line, NrdDeliverFn deliver, void *user_data,
+                       NrdLease lease);
 
 /* Reading has failed: those who take from every partition leave this one alone for a second, and are woken then. */
 void nrd_consume_note_failing(NrdPartition *partition);

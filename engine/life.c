@@ -260,6 +260,14 @@ bool nrd_partition_is_open(NrdPartition *partition)
     return open;
 }
 
+bool nrd_partition_is_out(NrdPartition *partition)
+{
+    g_mutex_lock(&partition->state_lock);
+    bool out = partition->state == NRD_PARTITION_FAULT;
+    g_mutex_unlock(&partition->state_lock);
+    return out;
+}
+
 /* ---- looking without opening ---- */
 
 bool nrd_partition_known(NrdPartition *partition)

@@ -63,21 +63,21 @@ static int lease_or_join_locked(NrdLine *line, NrdWaiter *waiter, Taken *ret_tak
         return rc;
     atomic_fetch_add(&line->n_waiting, 1); /* before the look at the source: see line.h */
     ret_taken->found = line->source->lease(line->owner, waiter->sure, NULL, &ret_taken->partition, &ret_taken->lease);
-    if (!ret_taken->found && waiter->deadline_ms != 0) {
+    if (!ret_taken->found)
+        rc = line->source->any_well(line->owner, NULL) ? -EAGAIN : -EIO;
+    if (rc == -EAGAIN && waiter->deadline_ms != 0) {
         join_locked(line, waiter);
         return 0;
     }
     atomic_fetch_sub(&line->n_waiting, 1);
-    return ret_taken->found ? 0 : -EAGAIN;
+    return rc;
 }
 
 /* Delivers what was leased, or, when that can never be read, the next; or the waiter is in the line again. No lock
  * held. */
 static void serve(NrdLine *line, NrdWaiter *waiter, Taken taken)
 {
-    bool has_others = line->source->has_others(line->owner);
-    while (taken.found &&
-           !nrd_consume_serve(taken.partition, waiter->deliver, waiter->user_data, taken.lease, has_others)) {
+    while (taken.found && !nrd_consume_serve(taken.partition, line, waiter->deliver, waiter->user_data, taken.lease)) {
         g_mutex_lock(&line->lock);
         waiter->state = STATE_DONE;
         int rc = lease_or_join_locked(line, waiter, &taken);

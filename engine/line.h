@@ -24,8 +24,10 @@ typedef struct NrdLineSource {
      * nrd_partition_take_sure. Memory only. */
     bool (*lease)(void *owner, bool sure, NrdPartition *only, NrdPartition **ret_partition, NrdLease *ret_lease);
     bool (*deliverable)(void *owner, NrdPartition *only);
-    bool (*has_others)(void *owner); /* a partition that cannot be read is not the waiter's failure: there are others */
-    int (*error)(void *owner);       /* why nothing can be had any more, or 0 */
+    /* Whether any partition but `but` (NULL: any) can be read, as far as is known: one that cannot is not the waiter's failure
+     * then, and without any there is nothing to wait for. Memory only. */
+    bool (*any_well)(void *owner, NrdPartition *but);
+    int (*error)(void *owner); /* why nothing can be had any more, or 0 */
 } NrdLineSource;
 
 typedef struct NrdLine {

@@ -67,9 +67,15 @@ static bool line_deliverable(void *owner, NrdPartition *only)
     return false;
 }
 
-static bool line_has_others(void *owner)
+static bool line_any_well(void *owner, NrdPartition *but)
 {
-    return nrd_topic_n_partitions(owner) > 1;
+    uint32_t n = nrd_topic_n_partitions(owner);
+    for (uint32_t i = 0; i < n; i++) {
+        NrdPartition *partition = nrd_topic_partition(owner, i);
+        if (partition && partition != but && !nrd_consume_is_failing(partition) && !nrd_partition_is_out(partition))
+            return true;
+    }
+    return false;
 }
 
 static int line_error(void *owner)
@@ -80,7 +86,7 @@ static int line_error(void *owner)
     return atomic_load(&topic->engine->stopping) ? -ENODEV : 0;
 }
 
-static const NrdLineSource line_source = { line_lease, line_deliverable, line_has_others, line_error };
+static const NrdLineSource line_source = { line_lease, line_deliverable, line_any_well, line_error };
 
 void nrd_topic_line_init(NrdTopic *topic)
 {
@@ -163,15 +169,25 @@ void nrd_topic_take_sure(NrdTopicConsumer *consumer, NrdDeliverFn deliver, void 
     nrd_topic_take(consumer, &waiter, 0, deliver, user_data);
 }
 
+/* What cannot be read is left to others only while there are any. */
 static int batch_of(NrdPartition *partition, NrdBatch *batch, uint32_t share, uint32_t *ret_n)
 {
+    int rc = 0;
     *ret_n = 0;
-    if (!partition || nrd_consume_is_failing(partition) || !nrd_partition_pin_if_open(partition))
+    if (!partition)
         return 0;
-    int rc = nrd_consume_batch(partition, batch, share, ret_n);
+    if (!nrd_partition_pin_if_open(partition)) {
+        batch->withheld = true; /* the consumer would have opened it */
+        return 0;
+    }
+    if (!nrd_consume_is_failing(partition))
+        rc = nrd_consume_batch(partition, batch, share, ret_n);
+    else if (nrd_consume_deliverable(partition))
+        batch->withheld = true;
     nrd_partition_unpin_quietly(partition);
-    if (rc == -EIO && line_has_others(partition->topic)) {
+    if (rc == -EIO && line_any_well(partition->topic, partition)) {
         nrd_consume_note_failing(partition);
+        batch->withheld = true;
         rc = 0;
     }
     return rc;
@@ -182,6 +198,7 @@ static int batch_round(NrdTopic *topic, NrdBatch *batch, uint32_t share, uint32_
 {
     uint32_t n_taken = 0, n = nrd_topic_n_partitions(topic), first = atomic_fetch_add(&topic->turn, 1);
     int rc = 0;
+    batch->withheld = false;
     for (uint32_t i = 0; i < n && rc == 0 && !batch->full; i++) {
         uint32_t n_of_it;
         rc = batch_of(nrd_topic_partition(topic, (first + i) % n), batch, share, &n_of_it);
@@ -208,7 +225,8 @@ bool nrd_topic_take_cancel(NrdTopic *topic, NrdWaiter *waiter)
 
 bool nrd_topic_readable(NrdTopic *topic)
 {
-    return line_error(topic) == 0 && line_deliverable(topic, NULL);
+    /* With none that is well a read does not wait: it fails. */
+    return line_error(topic) == 0 && (line_deliverable(topic, NULL) || !line_any_well(topic, NULL));
 }
 
 void nrd_topic_watch_set(NrdTopic *topic, NrdWatch *watch, void (*notify)(void *user_data), void *user_data)

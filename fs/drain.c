@@ -26,13 +26,23 @@ typedef struct Begin {
     NrdHandle *handle;
     fuse_req_t req;
     size_t size;
+    bool withheld;
 } Begin;
+
+/* The end of the file says that nothing is deliverable, so it does not come while records are that cannot be had. */
+static void reply_end(fuse_req_t req, bool withheld)
+{
+    if (withheld)
+        nrd_reply_error(req, -EIO);
+    else
+        nrd_reply_empty(req);
+}
 
 static void deliver_begin(void *user_data, int error, const NrdDelivery *delivery)
 {
     Begin *begin = user_data;
     if (error == -EAGAIN) /* somebody else was faster */
-        nrd_reply_empty(begin->req);
+        reply_end(begin->req, begin->withheld);
     else if (error < 0)
         nrd_reply_error(begin->req, error);
     else
@@ -45,7 +55,7 @@ static void reply_lines(NrdHandle *handle, fuse_req_t req, size_t size)
     NrdReplyBatch reply;
     nrd_reply_batch_init(&reply, handle, size, copy_line, true);
     int error = nrd_reply_batch_fill(&reply);
-    Begin begin = { handle, req, size };
+    Begin begin = { handle, req, size, reply.batch.withheld };
     if (reply.used > 0) {
         nrd_stream_hold_all(nrd_handle_stream(handle), reply.batch.holds); /* the reader may come again at once */
         nrd_reply_batch_send(&reply, req);
@@ -54,7 +64,7 @@ static void reply_lines(NrdHandle *handle, fuse_req_t req, size_t size)
     } else if (reply.batch.full) {
         nrd_source_take_sure(handle, deliver_begin, &begin);
     } else {
-        nrd_reply_empty(req);
+        reply_end(req, reply.batch.withheld);
     }
     nrd_reply_batch_clear(&reply);
 }

@@ -17,4 +17,10 @@ static inline bool nrd_error_is_shortage(int error)
     return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
 }
 
+/* A file that was there is not in its place any more: somebody else has removed, moved or replaced it, or its folder. */
+static inline bool nrd_error_is_taken_away(int error)
+{
+    return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -EISDIR || error == -ESTALE;
+}
+
 #endif

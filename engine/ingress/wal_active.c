@@ -1,6 +1,7 @@
 /* The active segment: how it is made, the zeros ahead of its tail, and how it is left. The promise is in wal.h. Only who has
  * the writer's role is here; what others look at is changed under the lock. */
 #include "engine/base/diag.h"
+#include "engine/base/errors.h"
 #include "engine/base/random.h"
 #include "engine/ingress/wal_private.h"
 #include "engine/io/io.h"
@@ -91,7 +92,7 @@ void nrd_wal_write_zeros_ahead(NrdWal *wal, uint64_t n_bytes)
 
 void nrd_wal_abandon_active(NrdWal *wal, uint64_t sequence, int error, const char *what)
 {
-    if (error == -ENOENT)
+    if (nrd_error_is_taken_away(error))
         nrd_diag(
             NRD_LEVEL_ERROR, NRD_NOWHERE,
             "%s was removed while the daemon runs, and not by it: a new one is started; records that were in it and "

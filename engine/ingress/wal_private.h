@@ -41,8 +41,8 @@ int nrd_wal_recover(NrdWal *wal, NrdWalFoundFn found, void *found_data) NRD_MUST
  * read says. */
 int nrd_wal_prove(NrdWal *wal, const NrdWalAppend *head, uint64_t n_bytes) NRD_MUST_CHECK;
 
-/* Whether the active segment still has its name, for the writer: -ENOENT when others have removed or moved it: what is
- * written to it is not found again. What could not be looked at is no failure. Blocks. */
+/* Whether what is written to the active segment can be found again, as nrd_io_check_place says; for the writer. That it has
+ * a name is seen each time, and which one, once in a second: that costs more. Blocks. */
 int nrd_wal_check_place(NrdWal *wal) NRD_MUST_CHECK;
 
 /* ---- wal_active.c; the writer only, no lock held, may block ---- */

@@ -47,21 +47,14 @@ int nrd_wal_prove(NrdWal *wal, const NrdWalAppend *head, uint64_t n_bytes)
     return 0;
 }
 
-/* That it has a name at all is seen each time, and which one, once in a second: that costs more. */
 int nrd_wal_check_place(NrdWal *wal)
 {
-    struct stat file, named;
     int64_t now_ms = nrd_clock_mono_ms();
-    if (nrd_io->fstat(wal->active_fd, &file) < 0)
-        return 0;
-    if (file.st_nlink == 0)
-        return -ENOENT;
-    if (wal->named_ms != 0 && now_ms - wal->named_ms < NAME_CHECK_MS)
-        return 0;
-    int rc = nrd_io_stat(wal->options.root_fd, wal->active->path, &named);
-    if (rc == 0 && (named.st_ino != file.st_ino || named.st_dev != file.st_dev))
-        rc = -ENOENT;
-    if (rc == 0)
+    bool due = wal->named_ms == 0 || now_ms - wal->named_ms >= NAME_CHECK_MS;
+    bool looked = false;
+    /* The descriptor is the one that has made the file: it is never opened anew. */
+    int rc = nrd_io_check_place(wal->active_fd, NULL, wal->options.root_fd, due ? wal->active->path : NULL, &looked);
+    if (looked)
         wal->named_ms = now_ms;
-    return rc == -ENOENT || rc == -ENOTDIR ? -ENOENT : 0;
+    return rc;
 }

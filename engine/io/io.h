@@ -125,6 +125,27 @@ int nrd_io_unlink(int dirfd, const char *path) NRD_MUST_CHECK;
 /* stat of path beneath dirfd, not following a link anywhere. */
 int nrd_io_stat(int dirfd, const char *path, struct stat *ret_st) NRD_MUST_CHECK;
 
+/* Which file, while it exists. */
+typedef struct NrdIoFileId {
+    dev_t dev;
+    ino_t ino;
+} NrdIoFileId;
+
+/* Whether what is written to the open file fd can be found again, now that others may have removed, moved or replaced it; one
+ * rule for every file that a promise hangs on:
+ *   always, for the price of an fstat: it has a name at all, and is the file `known` (NULL: whichever it is). A name may have
+ *     been opened anew since, and be another file's
+ *   with a path, for ten times as much: the name at path beneath dirfd is its own. *ret_looked says that this was seen to be
+ *     so; false for want of descriptors or memory, which is no failure of the file: the caller looks at its next call. What
+ *     the first look has found is final, whatever becomes of the second
+ * -ENOENT: it is gone, or has no name there (-ENOTDIR, -ELOOP: something else is in the place of its folder); -ESTALE: it, or
+ * what stands at path, is another file; nrd_error_is_taken_away knows these. Others: it could not be looked at, and nothing
+ * may be promised. Without a path dirfd and ret_looked are not used (NULL). Blocks. */
+int nrd_io_check_place(int fd, const NrdIoFileId *known, int dirfd, const char *path, bool *ret_looked) NRD_MUST_CHECK;
+
+/* What a file of that mode is, in words: "a folder". Pure. */
+const char *nrd_io_kind(mode_t mode);
+
 /* What stands at path when it is no regular file ("it is a folder, and no regular file"); g_free. NULL: it is one, is not
  * there, or cannot be looked at. */
 char *nrd_io_foreign_kind(int dirfd, const char *path);

@@ -5,6 +5,7 @@
 #include "engine/io/io.h"
 
 #include "engine/base/diag.h"
+#include "engine/base/errors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -289,29 +290,57 @@ int nrd_io_stat(int dirfd, const char *path, struct stat *ret_st)
     return rc;
 }
 
+static bool is_file(const struct stat *st, const NrdIoFileId *id)
+{
+    return st->st_dev == id->dev && st->st_ino == id->ino;
+}
+
+int nrd_io_check_place(int fd, const NrdIoFileId *known, int dirfd, const char *path, bool *ret_looked)
+{
+    struct stat st;
+    int rc = nrd_io->fstat(fd, &st);
+    if (rc < 0)
+        return rc;
+    NrdIoFileId id = { st.st_dev, st.st_ino };
+    if (st.st_nlink == 0)
+        return -ENOENT;
+    if (known && !is_file(&st, known))
+        return -ESTALE;
+    if (!path)
+        return 0;
+    rc = nrd_io_stat(dirfd, path, &st);
+    if (rc == 0 && !is_file(&st, &id))
+        rc = -ESTALE;
+    if (rc < 0 && !nrd_error_is_shortage(rc))
+        return rc;
+    *ret_looked = rc == 0;
+    return 0;
+}
+
+const char *nrd_io_kind(mode_t mode)
+{
+    switch (mode & S_IFMT) {
+    case S_IFREG:
+        return "a plain file";
+    case S_IFDIR:
+        return "a folder";
+    case S_IFLNK:
+        return "a symbolic link";
+    case S_IFIFO:
+        return "a FIFO";
+    case S_IFSOCK:
+        return "a socket";
+    default:
+        return "a device";
+    }
+}
+
 char *nrd_io_foreign_kind(int dirfd, const char *path)
 {
     struct stat st;
-    const char *kind = NULL;
     if (nrd_io_stat(dirfd, path, &st) < 0 || S_ISREG(st.st_mode))
         return NULL;
-    switch (st.st_mode & S_IFMT) {
-    case S_IFDIR:
-        kind = "a folder";
-        break;
-    case S_IFLNK:
-        kind = "a symbolic link";
-        break;
-    case S_IFIFO:
-        kind = "a FIFO";
-        break;
-    case S_IFSOCK:
-        kind = "a socket";
-        break;
-    default:
-        kind = "a device";
-    }
-    return g_strdup_printf("it is %s, and no regular file", kind);
+    return g_strdup_printf("it is %s, and no regular file", nrd_io_kind(st.st_mode));
 }
 
 int nrd_io_list_dir(int dirfd, const char *path, GPtrArray **ret_names)

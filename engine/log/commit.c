@@ -176,7 +176,7 @@ static int verify_frames(const Commit *c)
 /* An error that says that the file is not there any more is final. */
 static void note_taken_away(NrdLog *log, NrdSegment *active, int error)
 {
-    if (error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -EISDIR || error == -ESTALE)
+    if (nrd_error_is_taken_away(error))
         nrd_log_poison_taken_away(log, active, error);
 }
 
@@ -186,14 +186,27 @@ static void note_taken_away(NrdLog *log, NrdSegment *active, int error)
 static int check_place(const Commit *c)
 {
     NrdLog *log = c->log;
-    bool by_name = c->now_ms - log->named_ms >= NAME_CHECK_MS || c->now_ms < log->named_ms;
-    int r = nrd_segment_check_place(c->active, c->fd, by_name);
+    bool due = c->now_ms - log->named_ms >= NAME_CHECK_MS || c->now_ms < log->named_ms;
+    bool looked = false;
+    int r = nrd_segment_check_place(c->active, c->fd, due ? &looked : NULL);
 
-    if (by_name && nrd_error_is_shortage(r))
-        return 0; /* it could not be looked at; the next commit does */
     note_taken_away(log, c->active, r);
-    if (r == 0 && by_name)
+    if (r == 0 && looked)
         log->named_ms = c->now_ms;
+    return r;
+}
+
+/* The descriptor may have been closed since the last commit, and opened again by name. What is somebody else's file by now is
+ * left as it is. */
+static int pin_active(Commit *c)
+{
+    int r = nrd_segment_pin(c->active, &c->fd);
+    if (r == 0) {
+        r = nrd_segment_check_place(c->active, c->fd, NULL);
+        if (r < 0)
+            nrd_segment_unpin(c->active);
+    }
+    note_taken_away(c->log, c->active, r);
     return r;
 }
 
@@ -330,11 +343,9 @@ static int commit_batches(NrdLog *log, NrdRecordBatch *const *batches, size_t n_
     if (r < 0)
         return r;
     c.active = nrd_log_active(log);
-    r = nrd_segment_pin(c.active, &c.fd);
-    if (r < 0) {
-        note_taken_away(log, c.active, r);
+    r = pin_active(&c);
+    if (r < 0)
         return r;
-    }
     c.pos = nrd_segment_size_bytes(c.active);
     c.offset = nrd_load(&log->next_offset);
     c.now_ms = nrd_clock_wall_ms();

@@ -28,6 +28,7 @@
 
 #include "engine/base/diag.h"
 #include "engine/base/endian.h"
+#include "engine/base/errors.h"
 #include "engine/base/zeros.h"
 #include "engine/io/io.h"
 #include "engine/queue/ahead.h"
@@ -364,13 +365,6 @@ void nrd_offset_store_take_back(NrdOffsetStore *store)
     store->window_lost = false;
 }
 
-/* Whether others have removed the file since it was opened: a sync of it proves nothing. */
-static bool is_taken_away(const NrdOffsetStore *store)
-{
-    struct stat st;
-    return nrd_io->fstat(store->ahead_fd, &st) == 0 && st.st_nlink == 0;
-}
-
 /* The file anew, with what the window holds, which is the whole state: durable at once, as in replace_ahead. */
 static int replace_by_window(NrdOffsetStore *store)
 {
@@ -401,8 +395,13 @@ static int sync_window(NrdOffsetStore *store)
     store->window_lost = rc < 0;
     if (rc < 0)
         return rc;
-    if (is_taken_away(store))
+    /* Of a file without a name the sync proves nothing. */
+    rc = nrd_io_check_place(store->ahead_fd, NULL, -1, NULL, NULL);
+    if (nrd_error_is_taken_away(rc))
         return replace_by_window(store);
+    store->window_lost = rc < 0;
+    if (rc < 0)
+        return rc;
     store->anchor = window_slot(store);
     store->offset_counts = false;
     g_clear_pointer(&store->window, g_free);

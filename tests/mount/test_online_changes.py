@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import select
 import shutil
 
 import pytest
@@ -53,12 +54,11 @@ def metric(m, wanted):
     raise AssertionError(f"no metric {wanted}")
 
 
-def cold(m, part, topic="t"):
+def cold(m, topic="t"):
     """The partition is open, and has no sealed segment open: as after a while."""
     m.restart()
     for i in range(number_of_partitions(m, topic)):
         write_file(m.part(topic, i) + "/ctl", b"roll\n")  # which has nothing to do, but opens it
-    assert part
 
 
 def number_of_partitions(m, topic):
@@ -72,7 +72,7 @@ def number_of_partitions(m, topic):
 def test_a_removed_segment_is_damage_from_the_first_read_on(m, where):
     part = m.make("t", segment_bytes=SEGMENT)
     fill(part)
-    cold(m, part)
+    cold(m)
     base = {"oldest": 0, "middle": 20, "newest_sealed": 50}[where]
     os.rename(f"{m.data_part('t')}/{name(base)}", m.base + "/aside")
     kept = [n for n in range(60) if not base <= n < base + 10]
@@ -108,7 +108,7 @@ def test_a_removed_segment_is_damage_from_the_first_read_on(m, where):
 def test_a_segment_that_stays_away_is_told_after_a_reopen_and_a_restart_alike(m):
     part = m.make("t", segment_bytes=SEGMENT)
     fill(part)
-    cold(m, part)
+    cold(m)
     os.unlink(f"{m.data_part('t')}/{name(20)}")
     os.unlink(f"{m.data_part('t')}/{name(30)}")
     reopen(part)  # finds it without a read
@@ -128,7 +128,7 @@ def test_a_missing_segment_stops_no_consumer(m):
     part = m.make("t", segment_bytes=SEGMENT, partitions=3)
     for i in range(3):
         fill(m.part("t", i))
-    cold(m, part)
+    cold(m)
     os.unlink(f"{m.data_part('t', 1)}/{name(20)}")
     got = sorted(drain(m.topic("t")).split())
     assert got == sorted([f"r{n}".encode() for n in range(60)] * 2 +
@@ -144,23 +144,48 @@ def test_a_missing_segment_stops_no_consumer(m):
 
 def unreadable(m, topic, partition, base):
     path = f"{m.data_part(topic, partition)}/{name(base)}"
-    os.rename(path, m.base + "/aside")
+    os.rename(path, f"{m.base}/aside{partition}")
     os.mkdir(path)
-    return path
+
+
+def readable_again(m, topic, partition, base):
+    path = f"{m.data_part(topic, partition)}/{name(base)}"
+    os.rmdir(path)
+    os.rename(f"{m.base}/aside{partition}", path)
+
+
+def drain_to_the_end(folder):
+    """What a drain gives, and the error at its end: 0 for the end of the file."""
+    got = b""
+    with Consumer(folder, "drain", os.O_RDONLY) as consumer:
+        try:
+            while text := consumer.read():
+                got += text
+        except OSError as error:
+            return got, error.errno
+    return got, 0
+
+
+def expect_errors(m):
+    """None of topic t's partitions can be read: nothing waits, and nothing looks like an end."""
+    for file in ("consume", "consume.jsonl", "consume.bin"):
+        for flags in (os.O_NONBLOCK, 0):
+            with Consumer(m.topic("t"), file, os.O_RDONLY | flags) as consumer:
+                poll = select.poll()
+                poll.register(consumer.fd, select.POLLIN)
+                assert poll.poll() == [(consumer.fd, select.POLLIN)]
+                for _ in range(3):
+                    assert fails(consumer.read) == errno.EIO
+    for _ in range(3):
+        assert drain_to_the_end(m.topic("t")) == (b"", errno.EIO)
 
 
 def test_an_unreadable_segment_is_an_error_and_not_skipped(m):
     part = m.make("t", segment_bytes=SEGMENT)
     fill(part)
-    cold(m, part)
-    path = unreadable(m, "t", 0, 20)
-    with Consumer(part, "drain", os.O_RDONLY) as consumer:
-        got = b""
-        with pytest.raises(OSError) as caught:
-            while True:
-                got += consumer.read()
-        assert caught.value.errno == errno.EIO
-        assert got == records(*range(20))
+    cold(m)
+    unreadable(m, "t", 0, 20)
+    assert drain_to_the_end(part) == (records(*range(20)), errno.EIO)
     assert number(part, "frontier") <= 20
     assert state(part).startswith("unreadable")
     assert f"segment {name(20)} cannot be read: " in status(part)
@@ -173,8 +198,7 @@ def test_an_unreadable_segment_is_an_error_and_not_skipped(m):
     assert read_file(f"{part}/records/45") == b"r45"
     produce(part, "r60")
     # the file comes back: nothing was passed over
-    os.rmdir(path)
-    os.rename(m.base + "/aside", path)
+    readable_again(m, "t", 0, 20)
     reopen(part)
     assert log(part) == records(*range(61))
     assert state(m.mnt) == "ok"
@@ -186,30 +210,72 @@ def test_an_unreadable_segment_is_that_partitions_trouble_alone(m):
     part = m.make("t", segment_bytes=SEGMENT, partitions=3)
     for i in range(3):
         fill(m.part("t", i))
-    cold(m, part)
-    path = unreadable(m, "t", 1, 0)
-    got = sorted(drain(m.topic("t")).split())
-    assert got == sorted([f"r{n}".encode() for n in range(60)] * 2)
+    cold(m)
+    unreadable(m, "t", 1, 0)
+    got, error = drain_to_the_end(m.topic("t"))
+    assert sorted(got.split()) == sorted([f"r{n}".encode() for n in range(60)] * 2)
+    assert error == errno.EIO  # and no end of the file: that would say that nothing is left
+    assert number(m.part("t", 0), "lag") == 0 and number(m.part("t", 2), "lag") == 0
     assert number(m.part("t", 1), "frontier") == 0
+    with Consumer(m.topic("t"), "consume", os.O_RDWR | os.O_NONBLOCK) as consumer:
+        assert fails(consumer.read) == errno.EAGAIN  # something may come in the others
     with Consumer(m.topic("t"), "consume", os.O_RDWR) as consumer:  # blocks: waits for what comes
         produce(m.part("t", 0), "more")
         assert consumer.read() == b"more\n"
         consumer.sync()
-        os.rmdir(path)
-        os.rename(m.base + "/aside", path)
+        readable_again(m, "t", 1, 0)
         assert consumer.read() == b"r0\n"  # it comes by itself
         consumer.sync()
     assert state(m.part("t", 1)) == "ok"
     assert sorted(drain(m.topic("t")).split()) == sorted(f"r{n}".encode() for n in range(1, 60))
 
 
-def test_the_only_partition_gives_its_error(m):
-    part = m.make("t", segment_bytes=SEGMENT)
-    fill(part, count=1)
-    cold(m, part)
-    unreadable(m, "t", 0, 0)
-    with Consumer(m.topic("t"), "consume") as consumer:
-        assert fails(consumer.read) == errno.EIO
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+def test_a_topic_without_a_readable_partition_gives_the_error(m, partitions):
+    m.make("t", segment_bytes=SEGMENT, partitions=partitions)
+    for i in range(partitions):
+        fill(m.part("t", i), count=1)
+    cold(m)
+    for i in range(partitions):
+        unreadable(m, "t", i, 0)
+    expect_errors(m)
+    for i in range(partitions):
+        readable_again(m, "t", i, 0)
+    got = []
+
+    def all_of_it():  # by itself, within a second
+        got.extend(drain_to_the_end(m.topic("t"))[0].split())
+        return len(got) == partitions * 10
+
+    wait_for(all_of_it, "the records")
+    assert sorted(got) == sorted([f"r{n}".encode() for n in range(10)] * partitions)
+    assert drain_to_the_end(m.topic("t")) == (b"", 0)
+    assert state(m.mnt) == "ok"
+
+
+def test_a_topic_whose_partitions_cannot_be_opened_gives_the_error(m):
+    m.make("t", partitions=2)
+    for i in range(2):
+        produce(m.part("t", i), *(f"r{n}" for n in range(10)))
+    m.stop()
+    hwms = [f"{m.data_part('t', i)}/hwm" for i in range(2)]
+    for i in range(2):
+        os.rename(hwms[i], f"{m.base}/hwm{i}")
+        os.mkdir(hwms[i])
+    m.start()
+    expect_errors(m)
+    os.rmdir(hwms[0])
+    os.rename(f"{m.base}/hwm0", hwms[0])
+    reopen(m.part("t", 0))
+    # one of two: what the other one has, and then the error again
+    got, error = drain_to_the_end(m.topic("t"))
+    assert (got, error) == (records(*range(10)), errno.EIO)
+    with Consumer(m.topic("t"), "consume", os.O_RDWR | os.O_NONBLOCK) as consumer:
+        assert fails(consumer.read) == errno.EAGAIN
+    os.rmdir(hwms[1])
+    os.rename(f"{m.base}/hwm1", hwms[1])
+    reopen(m.part("t", 1))
+    assert drain_to_the_end(m.topic("t")) == (records(*range(10)), 0)
 
 
 # -- reopen lists the folder again
@@ -274,7 +340,7 @@ def test_a_damaged_segment_is_mended_from_a_copy(m):
 def test_open_handles_and_leases_live_through_a_reopen(m):
     part = m.make("t", segment_bytes=SEGMENT)
     fill(part)
-    cold(m, part)
+    cold(m)
     with Consumer(part, "consume") as consumer:
         assert consumer.read() == b"r0\n"
         fd = os.open(part + "/log", os.O_RDONLY)
@@ -430,7 +496,7 @@ def refused(part):
 
 
 def test_a_topic_goes_on_with_the_other_partitions(m):
-    part = m.make("t", segment_bytes=SEGMENT, partitions=2)
+    m.make("t", segment_bytes=SEGMENT, partitions=2)
     for i in range(2):
         produce(m.part("t", i), "r0")
     os.unlink(f"{m.data_part('t', 0)}/{name(0)}")
@@ -438,7 +504,6 @@ def test_a_topic_goes_on_with_the_other_partitions(m):
         produce(m.topic("t"), f"x{i}")
     wait_for(lambda: log(m.part("t", 1)).count(b"x") == 4, "the records in the partition that is well")
     assert state(m.part("t", 0)).startswith("poisoned") and state(m.part("t", 1)) == "ok"
-    assert part
 
 
 def test_the_ingress_wal_is_removed(m):
@@ -592,7 +657,7 @@ def test_a_new_topic_and_new_partitions_are_not_told(m):
 def test_the_lag_leaves_out_what_is_lost(m):
     part = m.make("t", segment_bytes=SEGMENT)
     fill(part)
-    cold(m, part)
+    cold(m)
     os.unlink(f"{m.data_part('t')}/{name(20)}")
     assert number(part, "lag") == 60
     log(part)
@@ -633,7 +698,7 @@ def test_the_listing_of_records_shows_those_that_are_there(m):
     produce(part, *(f"r{n}" for n in range(1500, 2700)))
     write_file(part + "/ctl", b"roll\n")
     produce(part, "r2700")
-    cold(m, part)
+    cold(m)
     os.unlink(f"{m.data_part('t')}/{name(1500)}")
     log(part)
     assert sorted(map(int, os.listdir(part + "/records"))) == [*range(501, 1500), 2700]

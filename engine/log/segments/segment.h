@@ -142,10 +142,9 @@ bool nrd_segment_is_file(NrdSegment *segment, const struct stat *st);
 /* Whether that is still its file, unread and undamaged as far as anybody knows. Memory only. */
 bool nrd_segment_is_as_known(NrdSegment *segment, const struct stat *st);
 
-/* Whether the file that fd, the pinned active segment's, belongs to still stands in the folder: -ENOENT when it was removed,
- * -ESTALE when its name belongs to another file. by_name: looks there even when the file has a name, which costs more than a
- * look at the file. */
-int nrd_segment_check_place(NrdSegment *segment, int fd, bool by_name) NRD_MUST_CHECK;
+/* Whether the file that fd, the pinned active segment's, belongs to is the one it was, and can be found again, as
+ * nrd_io_check_place says. by_name, not NULL: looks at the name too, and says there whether it could. */
+int nrd_segment_check_place(NrdSegment *segment, int fd, bool *by_name) NRD_MUST_CHECK;
 
 /* The file of a sealed segment is gone though nobody of this log has removed it: its records are lost, which becomes known
  * damage, and is logged and counted once. False: that cannot be said (its folder is gone as well, the log is closed, the

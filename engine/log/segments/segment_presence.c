@@ -86,18 +86,14 @@ bool nrd_segment_is_as_known(NrdSegment *segment, const struct stat *st)
     return same && well;
 }
 
-int nrd_segment_check_place(NrdSegment *segment, int fd, bool by_name)
+int nrd_segment_check_place(NrdSegment *segment, int fd, bool *by_name)
 {
-    struct stat st;
-    int r = nrd_io->fstat(fd, &st);
+    g_autofree char *path = by_name != NULL ? nrd_segment_path(segment) : NULL;
 
-    if (r < 0 || (st.st_nlink > 0 && !by_name))
-        return r;
-    g_autofree char *path = nrd_segment_path(segment);
-    r = nrd_io_stat(segment->home->root_fd, path, &st);
-    if (r < 0)
-        return r;
-    return nrd_segment_is_file(segment, &st) ? 0 : -ESTALE;
+    g_mutex_lock(&segment->lock);
+    NrdIoFileId id = { segment->dev, segment->ino };
+    g_mutex_unlock(&segment->lock);
+    return nrd_io_check_place(fd, id.ino != 0 ? &id : NULL, segment->home->root_fd, path, by_name);
 }
 
 bool nrd_segment_is_gone(NrdSegment *segment)
@@ -108,11 +104,27 @@ bool nrd_segment_is_gone(NrdSegment *segment)
     return gone;
 }
 
+/* Whether the folder is there and has no such name in it: with the folder gone, moved away perhaps, nothing is known of what
+ * was in it. Both are seen in one folder, which has to be the log's own before the look and after it: it may be moved, and put
+ * back, at any moment. */
+static bool is_missing(const NrdSegmentHome *home, const char *name)
+{
+    struct stat st, dir;
+    int fd = -1;
+
+    if (nrd_io_open_dir(home->root_fd, home->dir, &fd) < 0)
+        return false;
+    bool missing = nrd_io->fstatat(fd, name, &st) == -ENOENT && nrd_io->fstat(fd, &dir) == 0 &&
+                   nrd_io_stat(home->root_fd, home->dir, &st) == 0 && st.st_ino == dir.st_ino &&
+                   st.st_dev == dir.st_dev;
+    nrd_io_close(&fd);
+    return missing;
+}
+
 /* Whether the file is gone, and others have removed it. load_lock is held. */
 static bool was_taken_away(NrdSegment *segment)
 {
     const NrdSegmentHome *home = segment->home;
-    struct stat st;
 
     g_mutex_lock(&segment->lock);
     bool sealed = segment->sealed;
@@ -120,9 +132,7 @@ static bool was_taken_away(NrdSegment *segment)
     if (!sealed || segment->buried)
         return false;
     g_autofree char *path = nrd_segment_path(segment);
-    /* The folder first: with that gone, moved away perhaps, nothing is known of what was in it. */
-    return nrd_io_stat(home->root_fd, home->dir, &st) == 0 && S_ISDIR(st.st_mode) &&
-           nrd_io_stat(home->root_fd, path, &st) == -ENOENT &&
+    return is_missing(home, strrchr(path, '/') + 1) &&
            /* after the look: whoever removes a log's folder has closed the log before */
            !__atomic_load_n(&home->closed, __ATOMIC_ACQUIRE) && !__atomic_load_n(&home->abandoned, __ATOMIC_ACQUIRE);
 }

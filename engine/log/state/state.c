@@ -76,12 +76,14 @@ void nrd_log_poison(NrdLog *log, int error, const char *what)
 void nrd_log_poison_taken_away(NrdLog *log, NrdSegment *active, int error)
 {
     g_autofree char *path = nrd_segment_path(active);
+    struct stat st;
+    /* one that was removed has no name any more, and another may have its name */
+    bool replaced = (error != -ENOENT && error != -ENOTDIR) || nrd_io_stat(log->home.root_fd, path, &st) == 0;
 
     latch(log, error, true,
-          g_strdup_printf(
-              "%s, which records are written to, was %s while the daemon runs, and not by it; writes are "
-              "refused until the partition is reopened",
-              path, error == -ENOENT || error == -ENOTDIR ? "removed or moved away" : "replaced by another file"));
+          g_strdup_printf("%s, which records are written to, was %s while the daemon runs, and not by it; writes are "
+                          "refused until the partition is reopened",
+                          path, replaced ? "replaced by another file" : "removed or moved away"));
 }
 
 bool nrd_log_poison_foreign(NrdLog *log, const char *path, int error)

@@ -351,6 +351,67 @@ static void test_holes(void)
     tear_down();
 }
 
+static int opens_error; /* of every open */
+
+static int no_open(int dirfd, const char *path, int flags, mode_t mode)
+{
+    return opens_error;
+}
+
+/* What the name says when it is looked at: rc, and whether it was looked at. */
+static void assert_place(int fd, const NrdIoFileId *known, int rc, bool looked)
+{
+    bool ret_looked = false;
+    g_assert_cmpint(nrd_io_check_place(fd, known, root_fd, "d/a", &ret_looked), ==, rc);
+    g_assert_true(ret_looked == looked);
+}
+
+/* The same for want of descriptors, and where the folder cannot be looked into. */
+static void assert_place_unseen(int fd, int in_a_shortage, int on_an_error)
+{
+    io.open = no_open;
+    for (opens_error = -EMFILE;; opens_error = -ENFILE) {
+        assert_place(fd, NULL, in_a_shortage, false);
+        if (opens_error == -ENFILE)
+            break;
+    }
+    opens_error = -EACCES;
+    assert_place(fd, NULL, on_an_error, false);
+    io.open = nrd_io_real.open;
+}
+
+static void test_place(void)
+{
+    struct stat st;
+    set_up();
+    g_assert_cmpint(nrd_io_make_dir(root_fd, "d"), ==, 0);
+    g_assert_cmpint(nrd_io_replace_file(root_fd, "d/a", "1", 1), ==, 0);
+    int fd = nrd_io->open(root_fd, "d/a", O_RDWR, 0);
+    g_assert_cmpint(fd, >=, 0);
+    g_assert_cmpint(nrd_io->fstat(fd, &st), ==, 0);
+    NrdIoFileId id = { st.st_dev, st.st_ino }, other = { st.st_dev, st.st_ino + 1 };
+    assert_place(fd, &id, 0, true);
+    assert_place(fd, NULL, 0, true);
+    assert_place(fd, &other, -ESTALE, false);
+    g_assert_cmpint(nrd_io_check_place(fd, &other, -1, NULL, NULL), ==, -ESTALE);
+    assert_place_unseen(fd, 0, -EACCES);
+    /* moved away: it has a name */
+    g_assert_cmpint(nrd_io_rename(root_fd, "d/a", "d/b", true), ==, 0);
+    g_assert_cmpint(nrd_io_check_place(fd, &id, -1, NULL, NULL), ==, 0);
+    assert_place(fd, &id, -ENOENT, false);
+    assert_place_unseen(fd, 0, -EACCES);
+    /* another file has its name */
+    g_assert_cmpint(nrd_io_replace_file(root_fd, "d/a", "2", 1), ==, 0);
+    assert_place(fd, &id, -ESTALE, false);
+    /* removed: whatever can be seen of the folder */
+    g_assert_cmpint(nrd_io_unlink(root_fd, "d/b"), ==, 0);
+    g_assert_cmpint(nrd_io_check_place(fd, &id, -1, NULL, NULL), ==, -ENOENT);
+    assert_place(fd, &id, -ENOENT, false);
+    assert_place_unseen(fd, -ENOENT, -ENOENT);
+    nrd_io_close(&fd);
+    tear_down();
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -364,5 +425,6 @@ int main(int argc, char **argv)
     g_test_add_func("/io/special-files", test_special_files);
     g_test_add_func("/io/rename", test_rename);
     g_test_add_func("/io/holes", test_holes);
+    g_test_add_func("/io/place", test_place);
     return g_test_run();
 }

@@ -1,6 +1,7 @@
 /* Files of a log that others take away, replace and put back while it is open, and what a reopen makes of them. */
 #include "engine/log/log_private.h"
 
+#include "engine/base/clock.h"
 #include "engine/base/diag.h"
 #include "engine/io/io.h"
 #include "tests/unit/log/fixture.h"
@@ -255,6 +256,153 @@ static void test_replaced(void)
     test_the_active_one_is_taken(true);
 }
 
+/* The folder cannot be looked into for want of descriptors: that the file has no name is known all the same. */
+static void test_removed_in_a_shortage(void)
+{
+    uint64_t offset;
+    fixture_set_up(&f);
+    fixture_open(&f);
+    fixture_commit_numbers(&f, 0, 10);
+    fixture_remove(&f, SEGMENT_0);
+    f.log->named_ms = 0; /* a look at the name is due */
+    fault_set(FAULT_OPEN, 1, -EMFILE, true);
+    g_assert_cmpint(fixture_try_commit(&f, "10", &offset), ==, -EIO);
+    g_assert_true(fixture_stats(&f).by_others);
+    fault_clear();
+    g_assert_cmpuint(nrd_log_hwm(f.log), ==, 10);
+    reopen();
+    g_assert_cmpuint(fixture_commit(&f, "10"), ==, 10);
+    fixture_expect(&f, 10, "10");
+    fixture_tear_down(&f);
+}
+
+/* Moved away, it has a name. A shortage is no failure, and the look at the name is not forgotten for it. */
+static void test_moved_in_a_shortage(void)
+{
+    uint64_t offset;
+    fixture_set_up(&f);
+    fixture_open(&f);
+    fixture_commit_numbers(&f, 0, 10);
+    rename_file(SEGMENT_0, "aside");
+    f.log->named_ms = 0;
+    fault_set(FAULT_OPEN, 1, -EMFILE, true);
+    g_assert_cmpuint(fixture_commit(&f, "10"), ==, 10);
+    fault_clear();
+    g_assert_cmpint(fixture_try_commit(&f, "11", &offset), ==, -EIO);
+    g_autofree char *reason = nrd_log_poison_reason(f.log);
+    g_assert_nonnull(strstr(reason, "removed or moved away"));
+    rename_file("aside", SEGMENT_0);
+    reopen();
+    expect_all(0, 11); /* what got into it meanwhile is there */
+    g_assert_cmpuint(fixture_commit(&f, "11"), ==, 11);
+    fixture_tear_down(&f);
+}
+
+/* The descriptor was closed for want of room and opened again by name, within a second of the last look at that: nothing is
+ * acknowledged into the other file, which stays as it is. */
+static void test_replaced_and_opened_anew(void)
+{
+    uint64_t offset;
+    fixture_set_up(&f);
+    fixture_open(&f);
+    fixture_commit_numbers(&f, 0, 10);
+    copy_file(SEGMENT_0, "copy");
+    rename_file("copy", SEGMENT_0);
+    GByteArray *before = fixture_get(&f, SEGMENT_0);
+    nrd_segment_drop_fd(nrd_log_active(f.log));
+    f.log->named_ms = nrd_clock_wall_ms();
+    g_assert_cmpint(fixture_try_commit(&f, "10", &offset), ==, -EIO);
+    g_autofree char *reason = nrd_log_poison_reason(f.log);
+    g_assert_nonnull(strstr(reason, "replaced by another file"));
+    GByteArray *after = fixture_get(&f, SEGMENT_0);
+    g_assert_cmpmem(after->data, after->len, before->data, before->len);
+    reopen();
+    expect_all(0, 10);
+    g_byte_array_unref(before);
+    g_byte_array_unref(after);
+    fixture_tear_down(&f);
+}
+
+/* ---- the folder is moved while it is looked into ---- */
+
+static const NrdIo *under;
+static NrdIo moving;
+static unsigned n_open, n_stat; /* the calls left before the move, on the folder's name; 0: no move */
+static bool empties;            /* the file is out of it before */
+
+static void move_folder(void)
+{
+    g_autofree char *dir = g_build_filename(f.path, f.options.dir, NULL);
+    g_autofree char *aside = g_build_filename(f.path, "aside", NULL);
+    g_autofree char *file = fixture_file(&f, SEGMENT(10));
+    g_autofree char *file_aside = g_build_filename(f.path, "file", NULL);
+    if (empties)
+        g_assert_cmpint(rename(file, file_aside), ==, 0);
+    g_assert_cmpint(rename(dir, aside), ==, 0);
+}
+
+static void move_back(void)
+{
+    g_autofree char *dir = g_build_filename(f.path, f.options.dir, NULL);
+    g_autofree char *aside = g_build_filename(f.path, "aside", NULL);
+    g_autofree char *file = fixture_file(&f, SEGMENT(10));
+    g_autofree char *file_aside = g_build_filename(f.path, "file", NULL);
+    g_assert_cmpint(rename(aside, dir), ==, 0);
+    if (empties)
+        g_assert_cmpint(rename(file_aside, file), ==, 0);
+}
+
+static int move_after_open(int dirfd, const char *path, int flags, mode_t mode)
+{
+    int fd = under->open(dirfd, path, flags, mode);
+    if (strcmp(path, f.options.dir) == 0 && n_open > 0 && --n_open == 0)
+        move_folder();
+    return fd;
+}
+
+static int move_after_stat(int dirfd, const char *name, struct stat *ret_st)
+{
+    int r = under->fstatat(dirfd, name, ret_st);
+    if (strcmp(name, f.options.dir) == 0 && n_stat > 0 && --n_stat == 0)
+        move_folder();
+    return r;
+}
+
+/* The file's own open met the folder on its way, too. Nothing is known, hence nothing lost. */
+static void expect_not_lost(void)
+{
+    fault_set(FAULT_OPEN, 1, -ENOENT, false);
+    fault.suffix = ".log";
+    g_assert_cmpint(fixture_read(&f, 15, NULL, NULL), ==, -EIO);
+    fault_clear();
+    if (n_open + n_stat == 0)
+        move_back();
+    n_stat = 0;
+    g_assert_cmpuint(fixture_stats(&f).damage.n_missing, ==, 0);
+    expect_all(0, 30);
+}
+
+static void test_the_folder_moves(void)
+{
+    set_up(3);
+    under = nrd_io;
+    moving = *nrd_io;
+    moving.open = move_after_open;
+    moving.fstatat = move_after_stat;
+    nrd_io = &moving;
+    empties = false;
+    n_stat = 1;
+    expect_not_lost();
+    fixture_close(&f);
+    fixture_open(&f);
+    empties = true;
+    n_open = 1;
+    expect_not_lost();
+    g_assert_cmpuint(n_open, ==, 0);
+    nrd_io = under;
+    fixture_tear_down(&f);
+}
+
 /* All of it: what is left is an empty segment that stands for what is lost. */
 static void test_everything_is_taken(void)
 {
@@ -377,6 +525,10 @@ int main(int argc, char **argv)
     g_test_add_func("/log/presence/back-after-an-open", test_back_after_an_open);
     g_test_add_func("/log/presence/removed", test_removed);
     g_test_add_func("/log/presence/replaced", test_replaced);
+    g_test_add_func("/log/presence/removed-in-a-shortage", test_removed_in_a_shortage);
+    g_test_add_func("/log/presence/moved-in-a-shortage", test_moved_in_a_shortage);
+    g_test_add_func("/log/presence/replaced-and-opened-anew", test_replaced_and_opened_anew);
+    g_test_add_func("/log/presence/folder-moves", test_the_folder_moves);
     g_test_add_func("/log/presence/everything", test_everything_is_taken);
     g_test_add_func("/log/presence/written-over", test_written_over);
     g_test_add_func("/log/presence/mended-in-place", test_mended_in_place);
