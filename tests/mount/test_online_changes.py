@@ -405,6 +405,24 @@ def test_nothing_is_acknowledged_into_a_file_that_is_gone(m, take_away):
             pass
 
 
+def test_an_empty_active_segment_is_removed(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    fill(part, count=1)
+    os.unlink(f"{m.data_part('t')}/{name(10)}")
+    assert fails(produce, part, "r10") == errno.EIO
+    with open(f"{m.data_part('t')}/{name(10)}", "wb") as file:
+        file.write(b"no record")
+    assert fails(write_file, part + "/ctl", b"reopen\n") == errno.EIO
+    assert f"{name(10)} cannot be used: the next record would begin it" in m.stderr()
+    os.unlink(f"{m.data_part('t')}/{name(10)}")
+    reopen(part)
+    produce(part, "r10")
+    write_file(part + "/ctl", b"trim 10\n")
+    assert bases(m) == [10]
+    m.crash()
+    assert log(part) == records(10) and state(m.mnt) == "ok"
+
+
 def test_a_folder_that_comes_back(m):
     part = m.make("t", segment_bytes=SEGMENT)
     fill(part, count=2)

@@ -275,6 +275,90 @@ static void test_everything_is_taken(void)
     fixture_tear_down(&f);
 }
 
+/* The active segment is empty, and taken: the one that stands there then takes the next records, and no other object of the
+ * log is on its file, to be removed with it. */
+static void test_an_empty_one_is_taken(bool replaced)
+{
+    uint64_t offset, n;
+    set_up(1);
+    if (replaced) {
+        rename_file(SEGMENT(10), "aside");
+        fixture_put(&f, SEGMENT(10), "", 0);
+    } else {
+        fixture_remove(&f, SEGMENT(10));
+    }
+    g_assert_cmpint(fixture_try_commit(&f, "10", &offset), ==, -EIO);
+    reopen();
+    g_assert_cmpuint(fixture_stats(&f).damage.n_missing, ==, 0);
+    g_assert_cmpuint(fixture_commit(&f, "10"), ==, 10);
+    g_assert_cmpuint(fixture_stats(&f).n_segments, ==, 2);
+    g_assert_cmpint(nrd_log_trim(f.log, 10, &n), ==, 0);
+    g_assert_cmpuint(n, ==, 1);
+    g_assert_cmpint(nrd_log_remove_detached(f.log, &n), ==, 0);
+    g_assert_cmpuint(n, ==, 0);
+    g_assert_true(fixture_exists(&f, SEGMENT(10)));
+    expect_all(10, 11);
+    fixture_crash(&f);
+    fixture_open(&f);
+    expect_all(10, 11);
+    g_assert_cmpuint(fixture_commit(&f, "11"), ==, 11);
+    fixture_tear_down(&f);
+}
+
+static void test_removed_empty(void)
+{
+    test_an_empty_one_is_taken(false);
+}
+
+static void test_replaced_empty(void)
+{
+    test_an_empty_one_is_taken(true);
+}
+
+/* The same with something in it that is no record: it is not cut, and the way on is told. */
+static void test_replaced_by_rubbish(void)
+{
+    uint64_t offset;
+    set_up(1);
+    rename_file(SEGMENT(10), "aside");
+    fixture_put(&f, SEGMENT(10), "no record", 9);
+    g_assert_cmpint(fixture_try_commit(&f, "10", &offset), ==, -EIO);
+    for (int i = 0; i < 2; i++) {
+        g_assert_cmpint(nrd_log_reopen(f.log), ==, -EIO);
+        g_assert_cmpint(fixture_stats(&f).poison_errno, !=, 0);
+        g_assert_nonnull(strstr(f.log->why, "what is in it is no record; move it away"));
+        expect_all(0, 10);
+    }
+    GByteArray *now = fixture_get(&f, SEGMENT(10));
+    g_assert_cmpuint(now->len, >=, 9);
+    g_assert_cmpmem(now->data, 9, "no record", 9);
+    g_byte_array_unref(now);
+    rename_file(SEGMENT(10), "rubbish");
+    reopen();
+    g_assert_cmpuint(fixture_commit(&f, "10"), ==, 10);
+    fixture_crash(&f);
+    fixture_open(&f);
+    expect_all(0, 11);
+    fixture_tear_down(&f);
+}
+
+/* Zeros are what a commit may have written ahead. */
+static void test_replaced_by_zeros(void)
+{
+    uint8_t zeros[5000] = { 0 };
+    uint64_t offset;
+    set_up(1);
+    rename_file(SEGMENT(10), "aside");
+    fixture_put(&f, SEGMENT(10), zeros, sizeof zeros);
+    g_assert_cmpint(fixture_try_commit(&f, "10", &offset), ==, -EIO);
+    reopen();
+    g_assert_cmpuint(fixture_commit(&f, "10"), ==, 10);
+    fixture_crash(&f);
+    fixture_open(&f);
+    expect_all(0, 11);
+    fixture_tear_down(&f);
+}
+
 /* A longer file is copied over the one that is written to, in place: it is read, and no byte of it is cut. */
 static void test_written_over(void)
 {
@@ -375,6 +459,10 @@ int main(int argc, char **argv)
     g_test_add_func("/log/presence/back-after-an-open", test_back_after_an_open);
     g_test_add_func("/log/presence/removed", test_removed);
     g_test_add_func("/log/presence/replaced", test_replaced);
+    g_test_add_func("/log/presence/removed-empty", test_removed_empty);
+    g_test_add_func("/log/presence/replaced-empty", test_replaced_empty);
+    g_test_add_func("/log/presence/replaced-by-rubbish", test_replaced_by_rubbish);
+    g_test_add_func("/log/presence/replaced-by-zeros", test_replaced_by_zeros);
     g_test_add_func("/log/presence/everything", test_everything_is_taken);
     g_test_add_func("/log/presence/written-over", test_written_over);
     g_test_add_func("/log/presence/mended-in-place", test_mended_in_place);
