@@ -270,6 +270,28 @@ def test_a_damaged_segment_is_mended_from_a_copy(m):
     assert state(m.mnt) == "ok"
 
 
+def test_the_segment_that_is_written_to_is_mended(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    for i in range(3):
+        produce(part, *(f"r{i * 10 + n}" for n in range(10)))
+    m.stop()
+    path = f"{m.data_part('t')}/{name(0)}"
+    with open(path, "r+b") as file:
+        good = file.read(1)
+        file.seek(0)
+        file.write(bytes([good[0] ^ 1]))
+    m.start()
+    assert log(part) == records(*range(10, 30))
+    assert state(part).startswith("damaged") and number(part, "lag") == 20
+    with open(path, "r+b") as file:
+        file.write(good)
+    reopen(part)
+    assert log(part) == records(*range(30))
+    assert state(m.mnt) == "ok" and number(part, "lag") == 30
+    assert len(os.listdir(part + "/records")) == 30
+    assert metric(m, "narad_lost_records") == 0
+
+
 def test_open_handles_and_leases_live_through_a_reopen(m):
     part = m.make("t", segment_bytes=SEGMENT)
     fill(part)

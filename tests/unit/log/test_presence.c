@@ -408,6 +408,37 @@ static void test_mended_in_place(void)
     fixture_tear_down(&f);
 }
 
+/* The same in the segment that is written to. */
+static void test_mended_active(void)
+{
+    fixture_set_up(&f);
+    fixture_open(&f);
+    fixture_commit_numbers(&f, 0, 10);
+    size_t second = nrd_segment_size_bytes(nrd_log_active(f.log));
+    fixture_commit_numbers(&f, 10, 10);
+    fixture_commit_numbers(&f, 20, 10);
+    fixture_flip(&f, SEGMENT_0, 2);
+    fixture_flip(&f, SEGMENT_0, second + 2);
+    g_assert_cmpint(fixture_read(&f, 5, NULL, NULL), ==, -EBADMSG);
+    g_assert_cmpuint(fixture_stats(&f).damage.n_records, ==, 20);
+    fixture_flip(&f, SEGMENT_0, second + 2); /* the same place, but less of it */
+    g_assert_cmpint(nrd_segment_repair(nrd_log_active(f.log), nrd_segment_version(nrd_log_active(f.log))), ==, 0);
+    g_assert_cmpuint(fixture_stats(&f).damage.n_records, ==, 10);
+    g_assert_cmpuint(nrd_log_lost_from(f.log, 0), ==, 10);
+    expect_all(10, 30);
+    fixture_flip(&f, SEGMENT_0, 2);
+    reopen();
+    expect_all(0, 30);
+    g_assert_cmpuint(fixture_stats(&f).damage.n_frames, ==, 0);
+    g_assert_cmpuint(nrd_log_lost_from(f.log, 0), ==, 0);
+    g_assert_cmpuint(fixture_stats(&f).n_segments, ==, 1); /* it is added to again */
+    g_assert_cmpuint(fixture_commit(&f, "30"), ==, 30);
+    fixture_crash(&f);
+    fixture_open(&f);
+    expect_all(0, 31);
+    fixture_tear_down(&f);
+}
+
 /* Retention has taken segments out whose files a reader still holds: a reopen does not bring them back. */
 static void test_detached_stay_out(void)
 {
@@ -466,6 +497,7 @@ int main(int argc, char **argv)
     g_test_add_func("/log/presence/everything", test_everything_is_taken);
     g_test_add_func("/log/presence/written-over", test_written_over);
     g_test_add_func("/log/presence/mended-in-place", test_mended_in_place);
+    g_test_add_func("/log/presence/mended-active", test_mended_active);
     g_test_add_func("/log/presence/detached", test_detached_stay_out);
     g_test_add_func("/log/presence/odd-file", test_odd_file);
     return g_test_run();
