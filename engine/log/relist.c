@@ -13,7 +13,8 @@
  *                                          copy, or still being copied. The log goes on behind it in a segment of its
  *                                          own, above all offsets that were ever given out
  *
- * The boundary in memory is the least that there can be: what was acknowledged and is not there any more is a gap. */
+ * The boundary in memory is the least that there can be: what was acknowledged and is not there any more is a gap. Until the
+ * segment behind that has been begun nothing but memory knows it, so the reopen has not succeeded before (reopen.c). */
 #include "engine/log/relist_private.h"
 
 #include "engine/io/io.h"

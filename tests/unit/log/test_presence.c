@@ -439,6 +439,73 @@ static void test_mended_active(void)
     fixture_tear_down(&f);
 }
 
+/* Offsets were given out that no record stands for any more, and the segment that would say so cannot be begun: it is not
+ * reopened, and so no crash gives them out again. */
+static void test_no_room_behind_a_lost_end(bool removed)
+{
+    uint64_t offset;
+    fixture_set_up(&f);
+    fixture_open(&f);
+    fixture_commit_numbers(&f, 0, 10);
+    if (removed) {
+        fixture_remove(&f, SEGMENT_0);
+    } else {
+        g_autofree char *path = fixture_file(&f, SEGMENT_0);
+        fault_set(FAULT_FDATASYNC, 1, -EIO, false);
+        g_assert_cmpint(fixture_try_commit(&f, "10", &offset), ==, -EIO);
+        g_assert_cmpint(truncate(path, 5), ==, 0);
+    }
+    g_assert_cmpint(fixture_try_commit(&f, "10", &offset), ==, -EIO);
+    fault_set(FAULT_OPEN, 1, -ENOSPC, true);
+    fault.suffix = SEGMENT(10);
+    for (int i = 0; i < 2; i++) {
+        g_assert_cmpint(nrd_log_reopen(f.log), ==, -EIO);
+        g_assert_cmpint(fixture_stats(&f).poison_errno, !=, 0);
+        g_assert_cmpint(fixture_try_commit(&f, "10", &offset), ==, -EIO);
+        g_assert_cmpuint(nrd_log_lost_from(f.log, 0), ==, 10);
+    }
+    fault_clear();
+    reopen();
+    fixture_crash(&f);
+    fixture_open(&f);
+    g_assert_cmpuint(fixture_stats(&f).next_offset, ==, 10);
+    g_assert_cmpuint(fixture_commit(&f, "10"), ==, 10);
+    expect_all(10, 11);
+    fixture_tear_down(&f);
+}
+
+static void test_no_room_removed(void)
+{
+    test_no_room_behind_a_lost_end(true);
+}
+
+static void test_no_room_cut(void)
+{
+    test_no_room_behind_a_lost_end(false);
+}
+
+/* Where the records themselves say it, the next commit begins the segment. */
+static void test_no_room_behind_damage(void)
+{
+    uint64_t offset;
+    fixture_set_up(&f);
+    fixture_open(&f);
+    fixture_commit_numbers(&f, 0, 10);
+    fixture_commit_numbers(&f, 10, 10);
+    fixture_flip(&f, SEGMENT_0, 30);
+    fault_set(FAULT_OPEN, 1, -ENOSPC, true);
+    fault.suffix = SEGMENT(20);
+    reopen();
+    expect_all(10, 20);
+    g_assert_cmpint(fixture_try_commit(&f, "20", &offset), ==, -ENOSPC);
+    fault_clear();
+    g_assert_cmpuint(fixture_commit(&f, "20"), ==, 20);
+    fixture_crash(&f);
+    fixture_open(&f);
+    expect_all(10, 21);
+    fixture_tear_down(&f);
+}
+
 /* Retention has taken segments out whose files a reader still holds: a reopen does not bring them back. */
 static void test_detached_stay_out(void)
 {
@@ -498,6 +565,9 @@ int main(int argc, char **argv)
     g_test_add_func("/log/presence/written-over", test_written_over);
     g_test_add_func("/log/presence/mended-in-place", test_mended_in_place);
     g_test_add_func("/log/presence/mended-active", test_mended_active);
+    g_test_add_func("/log/presence/no-room-removed", test_no_room_removed);
+    g_test_add_func("/log/presence/no-room-cut", test_no_room_cut);
+    g_test_add_func("/log/presence/no-room-damage", test_no_room_behind_damage);
     g_test_add_func("/log/presence/detached", test_detached_stay_out);
     g_test_add_func("/log/presence/odd-file", test_odd_file);
     return g_test_run();
