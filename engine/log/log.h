@@ -99,7 +99,8 @@ int nrd_log_expose(NrdLog *log) NRD_MUST_CHECK;
 int nrd_log_check(NrdLog *log) NRD_MUST_CHECK;
 
 /* Closes and recovers in place, which is what clears poison: cuts everything above the high watermark of this process,
- * looks at the disk and not at the page cache, and rebuilds the index. */
+ * looks at the disk and not at the page cache, and rebuilds the index. -EIO, told, when the folder cannot be used as it is,
+ * or the segment cannot be begun that says which offsets were given out: poison stays then. */
 int nrd_log_reopen(NrdLog *log) NRD_MUST_CHECK;
 
 /* Seals the active segment, if it holds records, and starts the next one. -EBUSY while records stand above the high

@@ -148,9 +148,9 @@ int nrd_log_adopt_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
         }
     }
     uint64_t hidden_text = index->end.text_bytes - visible.text_bytes;
-    /* A gap: nothing is added to the segment. What is left behind its last frame counts as read, as in a sealed one. */
-    if (index->gaps->len > 0 && index->end.offset > nrd_segment_base(active))
-        log->roll_needed = true;
+    /* A gap: nothing is added to the segment. What is left behind its last frame counts as read, as in a sealed one. No
+     * segment follows one in which nothing ever was: both would have one name. */
+    log->roll_needed = (log->roll_needed || index->gaps->len > 0) && index->end.offset > nrd_segment_base(active);
     index->end.pos = size_bytes;
     nrd_segment_report_gaps(active, index->gaps);
     nrd_store(&log->hwm_pos, visible.pos);

@@ -7,11 +7,14 @@
  *   a sealed segment that is gone          stays in its place, as known damage (segment_presence.c)
  *   the active segment as it was, and      recovered in place (reopen.c)
  *   nothing behind it
+ *   an empty segment at the end,           it is the active one; an empty one is made for one that is gone. Bytes in it that
+ *   which no record is missing from        are no record keep the log from being reopened
  *   any other end of the log               what is there is read, never cut and never added to: it may be somebody's only
  *                                          copy, or still being copied. The log goes on behind it in a segment of its
  *                                          own, above all offsets that were ever given out
  *
- * The boundary in memory is the least that there can be: what was acknowledged and is not there any more is a gap. */
+ * The boundary in memory is the least that there can be: what was acknowledged and is not there any more is a gap. Until the
+ * segment behind that has been begun nothing but memory knows it, so the reopen has not succeeded before (reopen.c). */
 #include "engine/log/relist_private.h"
 
 #include "engine/io/io.h"
@@ -168,6 +171,27 @@ static int find_floor(NrdLog *log, uint64_t tail, uint64_t *ret_floor)
     return r;
 }
 
+/* The next record goes to the beginning of this segment, since none is in it, nor missing from it. So nothing else may be
+ * there: somebody may want the bytes, or still be copying them. Zeros are nothing (zero_ahead.h): a crash before they are
+ * cut leaves them to the next open, which cuts them. */
+static int make_empty(NrdLog *log, NrdSegment *tail, const char *name, bool only_zeros)
+{
+    int fd;
+
+    if (!only_zeros)
+        return nrd_log_complain(log, name, -EIO,
+                                "the next record would begin it, and what is in it is no record; move it away, or put "
+                                "the segment there that belongs there, and write `reopen` to the partition's ctl");
+    int r = nrd_segment_pin(tail, &fd);
+    if (r == 0) {
+        r = nrd_io->ftruncate(fd, 0);
+        if (r == 0)
+            r = nrd_io->fsync(fd);
+        nrd_segment_unpin(tail);
+    }
+    return r < 0 ? nrd_log_complain(log, name, r, NULL) : 0;
+}
+
 /* Reads the newest segment, from the disk; *ret_index: its frames, and a gap up to what was given out. */
 static int read_tail(NrdLog *log, NrdSegment *tail, NrdIndex **ret_index)
 {
@@ -190,13 +214,17 @@ static int read_tail(NrdLog *log, NrdSegment *tail, NrdIndex **ret_index)
         return nrd_log_complain(log, name, r < 0 ? r : -EIO, r < 0 ? NULL : nrd_log_misnamed);
     }
     r = find_floor(log, index->end.offset, &floor);
+    bool is_empty = r == 0 && MAX(index->end.offset, floor) == want.base;
+    if (is_empty && want.size_bytes > 0)
+        r = make_empty(log, tail, name, found.only_zeros);
     if (r < 0) {
         nrd_index_free(index);
         return r;
     }
     if (index->end.offset < floor)
         nrd_index_add_gap(index, want.size_bytes, floor);
-    index->end.pos = want.size_bytes; /* what is left behind the last frame counts as read, as in a sealed one */
+    if (!is_empty)
+        index->end.pos = want.size_bytes; /* what is left behind the last frame counts as read, as in a sealed one */
     *ret_index = index;
     return 0;
 }
@@ -223,13 +251,11 @@ int nrd_relist_find_tail(NrdLog *log, NrdRelist *relist)
     NrdSegment *old = nrd_log_active(log);
     guint n = relist->files->len;
     NrdIndex *index = NULL;
-    uint64_t size_bytes = 0;
     int r;
 
     if (n > 0 && (old == NULL || file_at(relist, n - 1)->base >= nrd_segment_base(old))) {
         const NrdSegmentFile *file = file_at(relist, n - 1);
-        size_bytes = file->size_bytes;
-        relist->tail = nrd_segment_new(&log->home, file->base, size_bytes);
+        relist->tail = nrd_segment_new(&log->home, file->base, file->size_bytes);
         nrd_segment_set_file(relist->tail, &file->st);
         g_array_set_size(relist->files, n - 1);
         r = read_tail(log, relist->tail, &index);
@@ -240,7 +266,7 @@ int nrd_relist_find_tail(NrdLog *log, NrdRelist *relist)
     if (r < 0)
         return r;
     nrd_segment_report_gaps(relist->tail, index->gaps);
-    nrd_segment_set_index(relist->tail, index, size_bytes);
+    nrd_segment_set_index(relist->tail, index, index->end.pos);
     return 0;
 }
 
@@ -379,7 +405,7 @@ void nrd_relist_install(NrdLog *log, NrdRelist *relist)
     nrd_segment_list_unref(old);
     if (other_tail) {
         log->zero_end = 0;
-        log->roll_needed = true;
+        log->roll_needed = end.offset > nrd_segment_base(tail); /* an empty one takes the next record itself */
     }
     nrd_log_learn_newest(log);
 }

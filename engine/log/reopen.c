@@ -5,7 +5,8 @@
  * memory: nothing above it was ever acknowledged or served, so it is cut at its known position, unless the open found records
  * there that may have been acknowledged and are hidden, or left what stands behind a gap (recovery.c). What lies below was
  * synced before; should the disk not have it after all, it becomes a gap, and its offsets are never used again: the next
- * segment begins behind them at once, and so says it to the next open. */
+ * segment begins behind them at once, and so says it to the next open. Where that is the only thing to say it and the segment
+ * cannot be begun, the reopen fails, and poison stays. */
 #include "engine/log/relist_private.h"
 
 #include "engine/io/io.h"
@@ -39,7 +40,8 @@ static int cut_and_drop(NrdLog *log, NrdSegment *active, int fd, uint64_t *ret_s
     return 0;
 }
 
-static int recover_in_place(NrdLog *log, NrdSegment *active)
+/* *ret_untold: offsets were given out that no record stands for any more. */
+static int recover_in_place(NrdLog *log, NrdSegment *active, bool *ret_untold)
 {
     NrdScanWant want = { .base = nrd_segment_base(active), .end_offset = UINT64_MAX };
     uint64_t hwm = nrd_load(&log->hwm);
@@ -56,7 +58,7 @@ static int recover_in_place(NrdLog *log, NrdSegment *active)
         r = nrd_scan_segment(&want, nrd_segment_home_place(&log->home, NRD_NO_OFFSET), &index, NULL);
     if (r == 0 && index->end.offset < hwm) {
         nrd_index_add_gap(index, want.size_bytes, hwm);
-        log->roll_needed = true;
+        *ret_untold = true;
     }
     if (r == 0)
         r = nrd_log_adopt_active(log, active, want.fd, index, want.size_bytes, hwm);
@@ -66,23 +68,29 @@ static int recover_in_place(NrdLog *log, NrdSegment *active)
     return r;
 }
 
-/* A segment that must not be added to is left at once: until the next one is there, nothing on the disk says which offsets
- * are taken. */
-static void leave_tail(NrdLog *log)
+/* A segment that must not be added to is left at once. untold: until the next one is there, nothing on the disk says which
+ * offsets are taken, and after a crash they would be given out again. */
+static int leave_tail(NrdLog *log, bool untold)
 {
     NrdSegment *active = nrd_log_active(log);
 
     if (active == NULL || !log->roll_needed || nrd_load(&log->hwm) != nrd_load(&log->next_offset) ||
         nrd_segment_end(active).offset == nrd_segment_base(active))
-        return;
+        return 0;
     int r = nrd_log_roll_active(log);
     if (r < 0)
-        nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, (int64_t)nrd_load(&log->hwm)),
-                 "cannot start the next segment of %s: %s; trying again before the next write", log->home.dir,
-                 g_strerror(-r));
+        nrd_diag(untold ? NRD_LEVEL_ERROR : NRD_LEVEL_WARNING,
+                 nrd_segment_home_place(&log->home, (int64_t)nrd_load(&log->hwm)),
+                 "cannot start the next segment of %s: %s; %s", log->home.dir, g_strerror(-r),
+                 untold
+                     ? "without it nothing in the folder says which offsets were given out: make that possible, room "
+                       "on the disk perhaps, and write `reopen` to the partition's ctl again"
+                     : "trying again before the next write");
+    return untold ? r : 0;
 }
 
-static int recover(NrdLog *log)
+/* *ret_untold: the end of the log says less than was given out, or may. */
+static int recover(NrdLog *log, bool *ret_untold)
 {
     NrdRelist relist = { .files = NULL };
     NrdSegment *active = nrd_log_active(log);
@@ -102,28 +110,33 @@ static int recover(NrdLog *log)
     if (r == 0 && tail != NULL)
         r = nrd_relist_find_sealed(log, &relist, nrd_segment_base(tail));
     if (r == 0 && relist.tail == NULL && active != NULL)
-        r = recover_in_place(log, active);
-    if (r == 0)
+        r = recover_in_place(log, active, ret_untold);
+    if (r == 0) {
+        *ret_untold |= relist.tail != NULL;
         nrd_relist_install(log, &relist);
+        log->hwm_emptied = false;
+        log->named_ms = 0;
+    }
     nrd_relist_clear(&relist);
     return r;
 }
 
 int nrd_log_reopen(NrdLog *log)
 {
+    bool untold = false;
+
     if (nrd_log_is_closed(log))
         return -ESHUTDOWN;
     if (log->home.read_only)
         return -EROFS;
-    int r = recover(log);
+    int r = recover(log, &untold);
+    if (r == 0)
+        r = leave_tail(log, untold);
     if (r < 0) {
         nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, (int64_t)nrd_load(&log->hwm)),
                  "cannot reopen %s: %s", log->home.dir, g_strerror(-r));
         return -EIO;
     }
-    log->hwm_emptied = false;
-    log->named_ms = 0;
-    leave_tail(log);
     __atomic_store_n(&log->commit_error, 0, __ATOMIC_RELEASE);
     g_mutex_lock(&log->lock);
     char *reason = g_steal_pointer(&log->poison_reason);

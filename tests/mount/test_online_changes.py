@@ -337,6 +337,28 @@ def test_a_damaged_segment_is_mended_from_a_copy(m):
     assert state(m.mnt) == "ok"
 
 
+def test_the_segment_that_is_written_to_is_mended(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    for i in range(3):
+        produce(part, *(f"r{i * 10 + n}" for n in range(10)))
+    m.stop()
+    path = f"{m.data_part('t')}/{name(0)}"
+    with open(path, "r+b") as file:
+        good = file.read(1)
+        file.seek(0)
+        file.write(bytes([good[0] ^ 1]))
+    m.start()
+    assert log(part) == records(*range(10, 30))
+    assert state(part).startswith("damaged") and number(part, "lag") == 20
+    with open(path, "r+b") as file:
+        file.write(good)
+    reopen(part)
+    assert log(part) == records(*range(30))
+    assert state(m.mnt) == "ok" and number(part, "lag") == 30
+    assert len(os.listdir(part + "/records")) == 30
+    assert metric(m, "narad_lost_records") == 0
+
+
 def test_open_handles_and_leases_live_through_a_reopen(m):
     part = m.make("t", segment_bytes=SEGMENT)
     fill(part)
@@ -470,6 +492,24 @@ def test_nothing_is_acknowledged_into_a_file_that_is_gone(m, take_away):
             os.close(fd)
         except OSError:
             pass
+
+
+def test_an_empty_active_segment_is_removed(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    fill(part, count=1)
+    os.unlink(f"{m.data_part('t')}/{name(10)}")
+    assert fails(produce, part, "r10") == errno.EIO
+    with open(f"{m.data_part('t')}/{name(10)}", "wb") as file:
+        file.write(b"no record")
+    assert fails(write_file, part + "/ctl", b"reopen\n") == errno.EIO
+    assert f"{name(10)} cannot be used: the next record would begin it" in m.stderr()
+    os.unlink(f"{m.data_part('t')}/{name(10)}")
+    reopen(part)
+    produce(part, "r10")
+    write_file(part + "/ctl", b"trim 10\n")
+    assert bases(m) == [10]
+    m.crash()
+    assert log(part) == records(10) and state(m.mnt) == "ok"
 
 
 def test_a_folder_that_comes_back(m):

@@ -74,7 +74,8 @@ void nrd_segment_hold(NrdSegment *segment);
 void nrd_segment_release(NrdSegment *segment);
 bool nrd_segment_is_held(NrdSegment *segment);
 
-/* The active segment only, by the committer: takes over the index and the size; changes its version. */
+/* The active segment only, by the committer: takes over the index and the size; changes its version. Gaps that were known and
+ * are not in it are forgotten. */
 void nrd_segment_set_index(NrdSegment *segment, NrdIndex *index, uint64_t size_bytes);
 /* The active segment only, by the committer: one more committed frame. */
 void nrd_segment_add_frame(NrdSegment *segment, uint64_t size_bytes, uint32_t n_records, uint64_t text_bytes,

@@ -1,19 +1,50 @@
-/* The gaps of a segment: each is counted and logged once. */
+/* The gaps of a segment: each is counted and logged once, and forgotten when a scan does not find it any more. */
 #include "engine/log/segments/segment_private.h"
 
 #include <inttypes.h>
 
+static int compare_begins(gconstpointer a, gconstpointer b)
+{
+    const NrdGap *x = a, *y = b;
+    return x->pos != y->pos ? (x->pos > y->pos) - (x->pos < y->pos) : (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+static bool is_same(const NrdGap *a, const NrdGap *b)
+{
+    return compare_begins(a, b) == 0 && a->end_pos == b->end_pos && a->end_offset == b->end_offset;
+}
+
+/* Whether it is news: one that is not known, or ends elsewhere than was known. */
 static bool learn_gap_locked(NrdSegment *segment, const NrdGap *gap)
 {
     if (segment->known_gaps == NULL)
         segment->known_gaps = g_array_new(FALSE, FALSE, sizeof(NrdGap));
     for (guint i = 0; i < segment->known_gaps->len; i++) {
-        if (g_array_index(segment->known_gaps, NrdGap, i).pos == gap->pos)
-            return false;
+        NrdGap *known = &g_array_index(segment->known_gaps, NrdGap, i);
+        if (compare_begins(known, gap) != 0)
+            continue;
+        bool differs = !is_same(known, gap);
+        *known = *gap;
+        return differs;
     }
     if (segment->known_gaps->len < NRD_MAX_KNOWN_GAPS)
         g_array_append_val(segment->known_gaps, *gap);
     return true;
+}
+
+void nrd_segment_forget_gaps_locked(NrdSegment *segment, GArray *gaps)
+{
+    guint n = 0, at;
+
+    if (segment->known_gaps == NULL)
+        return;
+    for (guint i = 0; i < segment->known_gaps->len; i++) {
+        NrdGap known = g_array_index(segment->known_gaps, NrdGap, i);
+        if (g_array_binary_search(gaps, &known, compare_begins, &at) &&
+            is_same(&known, &g_array_index(gaps, NrdGap, at)))
+            g_array_index(segment->known_gaps, NrdGap, n++) = known;
+    }
+    g_array_set_size(segment->known_gaps, n);
 }
 
 void nrd_segment_report_gap(NrdSegment *segment, const NrdGap *gap)
@@ -75,7 +106,7 @@ bool nrd_segment_has_gaps(NrdSegment *segment)
     if (__atomic_load_n(&segment->home->n_gaps, __ATOMIC_ACQUIRE) == 0)
         return false;
     g_mutex_lock(&segment->lock);
-    bool has = segment->known_gaps != NULL;
+    bool has = segment->known_gaps != NULL && segment->known_gaps->len > 0;
     g_mutex_unlock(&segment->lock);
     return has;
 }

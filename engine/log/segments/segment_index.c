@@ -30,6 +30,7 @@ static NrdIndex *install_index_locked(NrdSegment *segment, NrdIndex *index)
     segment->end = index->end;
     segment->end_known = true;
     segment->version++;
+    nrd_segment_forget_gaps_locked(segment, index->gaps);
     return old;
 }
 

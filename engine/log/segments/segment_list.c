@@ -9,11 +9,18 @@ static NrdSegmentList *list_alloc(guint n)
     return list;
 }
 
+/* Two segments with one base would be two objects on one file, and what retention removes of one is the other's. */
+static void put(NrdSegmentList *list, guint i, NrdSegment *segment)
+{
+    g_assert(i == 0 || nrd_segment_base(list->items[i - 1]) < nrd_segment_base(segment));
+    list->items[i] = nrd_segment_ref(segment);
+}
+
 NrdSegmentList *nrd_segment_list_new(NrdSegment *const *items, guint n)
 {
     NrdSegmentList *list = list_alloc(n);
     for (guint i = 0; i < n; i++)
-        list->items[i] = nrd_segment_ref(items[i]);
+        put(list, i, items[i]);
     return list;
 }
 
@@ -38,8 +45,8 @@ NrdSegmentList *nrd_segment_list_append(const NrdSegmentList *list, NrdSegment *
 {
     NrdSegmentList *longer = list_alloc(list->n + 1);
     for (guint i = 0; i < list->n; i++)
-        longer->items[i] = nrd_segment_ref(list->items[i]);
-    longer->items[list->n] = nrd_segment_ref(segment);
+        put(longer, i, list->items[i]);
+    put(longer, list->n, segment);
     return longer;
 }
 

@@ -74,6 +74,10 @@ void nrd_segment_note_opened(NrdSegment *segment, const struct stat *st);
 /* segment_gaps.c: counts and logs it unless that was done. */
 void nrd_segment_report_gap(NrdSegment *segment, const NrdGap *gap);
 
+/* segment_gaps.c: an index with these gaps (NrdGap, ascending) is installed: what else was known is so no more.
+ * segment->lock is held. */
+void nrd_segment_forget_gaps_locked(NrdSegment *segment, GArray *gaps);
+
 /* segment_index.c: makes the gaps known that a side file tells of. May block. */
 void nrd_segment_learn_gaps(NrdSegment *segment);
 

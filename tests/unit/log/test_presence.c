@@ -425,6 +425,90 @@ static void test_everything_is_taken(void)
     fixture_tear_down(&f);
 }
 
+/* The active segment is empty, and taken: the one that stands there then takes the next records, and no other object of the
+ * log is on its file, to be removed with it. */
+static void test_an_empty_one_is_taken(bool replaced)
+{
+    uint64_t offset, n;
+    set_up(1);
+    if (replaced) {
+        rename_file(SEGMENT(10), "aside");
+        fixture_put(&f, SEGMENT(10), "", 0);
+    } else {
+        fixture_remove(&f, SEGMENT(10));
+    }
+    g_assert_cmpint(fixture_try_commit(&f, "10", &offset), ==, -EIO);
+    reopen();
+    g_assert_cmpuint(fixture_stats(&f).damage.n_missing, ==, 0);
+    g_assert_cmpuint(fixture_commit(&f, "10"), ==, 10);
+    g_assert_cmpuint(fixture_stats(&f).n_segments, ==, 2);
+    g_assert_cmpint(nrd_log_trim(f.log, 10, &n), ==, 0);
+    g_assert_cmpuint(n, ==, 1);
+    g_assert_cmpint(nrd_log_remove_detached(f.log, &n), ==, 0);
+    g_assert_cmpuint(n, ==, 0);
+    g_assert_true(fixture_exists(&f, SEGMENT(10)));
+    expect_all(10, 11);
+    fixture_crash(&f);
+    fixture_open(&f);
+    expect_all(10, 11);
+    g_assert_cmpuint(fixture_commit(&f, "11"), ==, 11);
+    fixture_tear_down(&f);
+}
+
+static void test_removed_empty(void)
+{
+    test_an_empty_one_is_taken(false);
+}
+
+static void test_replaced_empty(void)
+{
+    test_an_empty_one_is_taken(true);
+}
+
+/* The same with something in it that is no record: it is not cut, and the way on is told. */
+static void test_replaced_by_rubbish(void)
+{
+    uint64_t offset;
+    set_up(1);
+    rename_file(SEGMENT(10), "aside");
+    fixture_put(&f, SEGMENT(10), "no record", 9);
+    g_assert_cmpint(fixture_try_commit(&f, "10", &offset), ==, -EIO);
+    for (int i = 0; i < 2; i++) {
+        g_assert_cmpint(nrd_log_reopen(f.log), ==, -EIO);
+        g_assert_cmpint(fixture_stats(&f).poison_errno, !=, 0);
+        g_assert_nonnull(strstr(f.log->why, "what is in it is no record; move it away"));
+        expect_all(0, 10);
+    }
+    GByteArray *now = fixture_get(&f, SEGMENT(10));
+    g_assert_cmpuint(now->len, >=, 9);
+    g_assert_cmpmem(now->data, 9, "no record", 9);
+    g_byte_array_unref(now);
+    rename_file(SEGMENT(10), "rubbish");
+    reopen();
+    g_assert_cmpuint(fixture_commit(&f, "10"), ==, 10);
+    fixture_crash(&f);
+    fixture_open(&f);
+    expect_all(0, 11);
+    fixture_tear_down(&f);
+}
+
+/* Zeros are what a commit may have written ahead. */
+static void test_replaced_by_zeros(void)
+{
+    uint8_t zeros[5000] = { 0 };
+    uint64_t offset;
+    set_up(1);
+    rename_file(SEGMENT(10), "aside");
+    fixture_put(&f, SEGMENT(10), zeros, sizeof zeros);
+    g_assert_cmpint(fixture_try_commit(&f, "10", &offset), ==, -EIO);
+    reopen();
+    g_assert_cmpuint(fixture_commit(&f, "10"), ==, 10);
+    fixture_crash(&f);
+    fixture_open(&f);
+    expect_all(0, 11);
+    fixture_tear_down(&f);
+}
+
 /* A longer file is copied over the one that is written to, in place: it is read, and no byte of it is cut. */
 static void test_written_over(void)
 {
@@ -471,6 +555,104 @@ static void test_mended_in_place(void)
     expect_all(0, 30);
     g_assert_cmpuint(fixture_stats(&f).damage.n_frames, ==, 0);
     g_byte_array_unref(good);
+    fixture_tear_down(&f);
+}
+
+/* The same in the segment that is written to. */
+static void test_mended_active(void)
+{
+    fixture_set_up(&f);
+    fixture_open(&f);
+    fixture_commit_numbers(&f, 0, 10);
+    size_t second = nrd_segment_size_bytes(nrd_log_active(f.log));
+    fixture_commit_numbers(&f, 10, 10);
+    fixture_commit_numbers(&f, 20, 10);
+    fixture_flip(&f, SEGMENT_0, 2);
+    fixture_flip(&f, SEGMENT_0, second + 2);
+    g_assert_cmpint(fixture_read(&f, 5, NULL, NULL), ==, -EBADMSG);
+    g_assert_cmpuint(fixture_stats(&f).damage.n_records, ==, 20);
+    fixture_flip(&f, SEGMENT_0, second + 2); /* the same place, but less of it */
+    g_assert_cmpint(nrd_segment_repair(nrd_log_active(f.log), nrd_segment_version(nrd_log_active(f.log))), ==, 0);
+    g_assert_cmpuint(fixture_stats(&f).damage.n_records, ==, 10);
+    g_assert_cmpuint(nrd_log_lost_from(f.log, 0), ==, 10);
+    expect_all(10, 30);
+    fixture_flip(&f, SEGMENT_0, 2);
+    reopen();
+    expect_all(0, 30);
+    g_assert_cmpuint(fixture_stats(&f).damage.n_frames, ==, 0);
+    g_assert_cmpuint(nrd_log_lost_from(f.log, 0), ==, 0);
+    g_assert_cmpuint(fixture_stats(&f).n_segments, ==, 1); /* it is added to again */
+    g_assert_cmpuint(fixture_commit(&f, "30"), ==, 30);
+    fixture_crash(&f);
+    fixture_open(&f);
+    expect_all(0, 31);
+    fixture_tear_down(&f);
+}
+
+/* Offsets were given out that no record stands for any more, and the segment that would say so cannot be begun: it is not
+ * reopened, and so no crash gives them out again. */
+static void test_no_room_behind_a_lost_end(bool removed)
+{
+    uint64_t offset;
+    fixture_set_up(&f);
+    fixture_open(&f);
+    fixture_commit_numbers(&f, 0, 10);
+    if (removed) {
+        fixture_remove(&f, SEGMENT_0);
+    } else {
+        g_autofree char *path = fixture_file(&f, SEGMENT_0);
+        fault_set(FAULT_FDATASYNC, 1, -EIO, false);
+        g_assert_cmpint(fixture_try_commit(&f, "10", &offset), ==, -EIO);
+        g_assert_cmpint(truncate(path, 5), ==, 0);
+    }
+    g_assert_cmpint(fixture_try_commit(&f, "10", &offset), ==, -EIO);
+    fault_set(FAULT_OPEN, 1, -ENOSPC, true);
+    fault.suffix = SEGMENT(10);
+    for (int i = 0; i < 2; i++) {
+        g_assert_cmpint(nrd_log_reopen(f.log), ==, -EIO);
+        g_assert_cmpint(fixture_stats(&f).poison_errno, !=, 0);
+        g_assert_cmpint(fixture_try_commit(&f, "10", &offset), ==, -EIO);
+        g_assert_cmpuint(nrd_log_lost_from(f.log, 0), ==, 10);
+    }
+    fault_clear();
+    reopen();
+    fixture_crash(&f);
+    fixture_open(&f);
+    g_assert_cmpuint(fixture_stats(&f).next_offset, ==, 10);
+    g_assert_cmpuint(fixture_commit(&f, "10"), ==, 10);
+    expect_all(10, 11);
+    fixture_tear_down(&f);
+}
+
+static void test_no_room_removed(void)
+{
+    test_no_room_behind_a_lost_end(true);
+}
+
+static void test_no_room_cut(void)
+{
+    test_no_room_behind_a_lost_end(false);
+}
+
+/* Where the records themselves say it, the next commit begins the segment. */
+static void test_no_room_behind_damage(void)
+{
+    uint64_t offset;
+    fixture_set_up(&f);
+    fixture_open(&f);
+    fixture_commit_numbers(&f, 0, 10);
+    fixture_commit_numbers(&f, 10, 10);
+    fixture_flip(&f, SEGMENT_0, 30);
+    fault_set(FAULT_OPEN, 1, -ENOSPC, true);
+    fault.suffix = SEGMENT(20);
+    reopen();
+    expect_all(10, 20);
+    g_assert_cmpint(fixture_try_commit(&f, "20", &offset), ==, -ENOSPC);
+    fault_clear();
+    g_assert_cmpuint(fixture_commit(&f, "20"), ==, 20);
+    fixture_crash(&f);
+    fixture_open(&f);
+    expect_all(10, 21);
     fixture_tear_down(&f);
 }
 
@@ -529,9 +711,17 @@ int main(int argc, char **argv)
     g_test_add_func("/log/presence/moved-in-a-shortage", test_moved_in_a_shortage);
     g_test_add_func("/log/presence/replaced-and-opened-anew", test_replaced_and_opened_anew);
     g_test_add_func("/log/presence/folder-moves", test_the_folder_moves);
+    g_test_add_func("/log/presence/removed-empty", test_removed_empty);
+    g_test_add_func("/log/presence/replaced-empty", test_replaced_empty);
+    g_test_add_func("/log/presence/replaced-by-rubbish", test_replaced_by_rubbish);
+    g_test_add_func("/log/presence/replaced-by-zeros", test_replaced_by_zeros);
     g_test_add_func("/log/presence/everything", test_everything_is_taken);
     g_test_add_func("/log/presence/written-over", test_written_over);
     g_test_add_func("/log/presence/mended-in-place", test_mended_in_place);
+    g_test_add_func("/log/presence/mended-active", test_mended_active);
+    g_test_add_func("/log/presence/no-room-removed", test_no_room_removed);
+    g_test_add_func("/log/presence/no-room-cut", test_no_room_cut);
+    g_test_add_func("/log/presence/no-room-damage", test_no_room_behind_damage);
     g_test_add_func("/log/presence/detached", test_detached_stay_out);
     g_test_add_func("/log/presence/odd-file", test_odd_file);
     return g_test_run();
