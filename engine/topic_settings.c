@@ -43,7 +43,7 @@ int nrd_topic_copy_record(NrdTopic *topic, NrdTopicRecord **ret_record)
     return rc;
 }
 
-void nrd_topic_get_attr(NrdTopic *topic, const char *path, uint32_t base_mode, NrdAttr *ret_attr)
+void nrd_local_topic_get_attr(NrdTopic *topic, const char *path, uint32_t base_mode, NrdAttr *ret_attr)
 {
     NrdAttr attr = { 0, 0, base_mode & 0500 };
     pthread_mutex_lock(&topic->lock);
@@ -73,7 +73,7 @@ static bool put_attr(NrdTopicRecord *record, const char *path, const NrdFileAttr
     return true;
 }
 
-int nrd_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mode, int what, const NrdAttr *attr)
+int nrd_local_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mode, int what, const NrdAttr *attr)
 {
     NrdTopicRecord *next = NULL;
     NrdAttr now;
@@ -102,7 +102,7 @@ const char *const *nrd_config_keys(void)
     return nrd_topic_config_keys();
 }
 
-char *nrd_topic_config_value(NrdTopic *topic, const char *key)
+char *nrd_local_topic_config_value(NrdTopic *topic, const char *key)
 {
     pthread_mutex_lock(&topic->lock);
     char *value = topic->record ? nrd_topic_config_get(&topic->record->config, key) : NULL;
@@ -110,7 +110,7 @@ char *nrd_topic_config_value(NrdTopic *topic, const char *key)
     return value;
 }
 
-char *nrd_topic_config_lines(NrdTopic *topic)
+char *nrd_local_topic_config_lines(NrdTopic *topic)
 {
     pthread_mutex_lock(&topic->lock);
     char *text = topic->record ? nrd_topic_config_text(&topic->record->config) : g_strdup("");
@@ -154,7 +154,7 @@ static void put_in_force(NrdTopic *topic)
     nrd_housekeeping_kick_retention(topic->engine->housekeeping);
 }
 
-int nrd_topic_config_write(NrdTopic *topic, const char *text, size_t size)
+int nrd_local_topic_config_write(NrdTopic *topic, const char *text, size_t size)
 {
     NrdTopicRecord *next = NULL;
     pthread_mutex_lock(&topic->guard);
@@ -179,7 +179,7 @@ int nrd_topic_config_write(NrdTopic *topic, const char *text, size_t size)
     return rc;
 }
 
-int64_t nrd_topic_max_record_bytes(NrdTopic *topic)
+int64_t nrd_local_topic_max_record_bytes(NrdTopic *topic)
 {
     pthread_mutex_lock(&topic->lock);
     int64_t bytes = topic->record ? topic->record->config.max_record_bytes : 0;
@@ -187,7 +187,7 @@ int64_t nrd_topic_max_record_bytes(NrdTopic *topic)
     return bytes;
 }
 
-int64_t nrd_topic_consume_wait_ms(NrdTopic *topic)
+int64_t nrd_local_topic_consume_wait_ms(NrdTopic *topic)
 {
     pthread_mutex_lock(&topic->lock);
     int64_t ms = topic->record ? topic->record->config.consume_wait_ms : 0;
