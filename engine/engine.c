@@ -162,6 +162,11 @@ bool nrd_local_engine_read_only(const NrdEngine *engine)
     return engine->read_only;
 }
 
+const char *nrd_local_engine_durability(NrdEngine *engine)
+{
+    return "fsync";
+}
+
 /* ---- topics ---- */
 
 GPtrArray *nrd_local_engine_topic_names(NrdEngine *engine)

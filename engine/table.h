@@ -16,6 +16,7 @@
     X(engine_close)                                                                                                    \
     X(engine_statvfs)                                                                                                  \
     X(engine_read_only)                                                                                                \
+    X(engine_durability)                                                                                               \
     X(engine_summary)                                                                                                  \
     X(engine_topic_names)                                                                                              \
     X(topic_find)                                                                                                      \

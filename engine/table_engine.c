@@ -21,6 +21,11 @@ bool nrd_engine_read_only(const NrdEngine *engine)
     return nrd_table_of(engine)->engine_read_only(engine);
 }
 
+const char *nrd_engine_durability(NrdEngine *engine)
+{
+    return nrd_table_of(engine)->engine_durability(engine);
+}
+
 void nrd_engine_summary(NrdEngine *engine, NrdSummary *ret_summary)
 {
     nrd_table_of(engine)->engine_summary(engine, ret_summary);

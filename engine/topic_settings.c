@@ -45,32 +45,12 @@ int nrd_topic_copy_record(NrdTopic *topic, NrdTopicRecord **ret_record)
 
 void nrd_local_topic_get_attr(NrdTopic *topic, const char *path, uint32_t base_mode, NrdAttr *ret_attr)
 {
-    NrdAttr attr = { 0, 0, base_mode & 0500 };
+    NrdFileAttr attr = { 0, 0, base_mode & 0500 };
     pthread_mutex_lock(&topic->lock);
-    const NrdTopicRecord *record = topic->record;
-    if (record) {
-        const NrdFileAttr *own = g_hash_table_lookup(record->file_attrs, path);
-        bool is_topic = path[0] == '\0' || base_mode == 0777;
-        attr =
-            (NrdAttr){ record->attr.uid, record->attr.gid, is_topic ? record->attr.mode : base_mode & ~record->umask };
-        if (own && path[0] != '\0')
-            attr = (NrdAttr){ own->uid, own->gid, own->mode };
-    }
+    if (topic->record)
+        attr = nrd_topic_record_attr(topic->record, path, base_mode);
     pthread_mutex_unlock(&topic->lock);
-    *ret_attr = attr;
-}
-
-/* Whether that changes the record. */
-static bool put_attr(NrdTopicRecord *record, const char *path, const NrdFileAttr *attr)
-{
-    NrdFileAttr *own = path[0] == '\0' ? &record->attr : g_hash_table_lookup(record->file_attrs, path);
-    if (own && own->uid == attr->uid && own->gid == attr->gid && own->mode == attr->mode)
-        return false;
-    if (own)
-        *own = *attr;
-    else
-        g_hash_table_insert(record->file_attrs, g_strdup(path), g_memdup2(attr, sizeof *attr));
-    return true;
+    *ret_attr = (NrdAttr){ attr.uid, attr.gid, attr.mode };
 }
 
 int nrd_local_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mode, int what, const NrdAttr *attr)
@@ -86,7 +66,7 @@ int nrd_local_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mo
             .gid = what & NRD_ATTR_GID ? attr->gid : now.gid,
             .mode = what & NRD_ATTR_MODE ? attr->mode : now.mode,
         };
-        if (put_attr(next, path, &file_attr))
+        if (nrd_topic_record_set_attr(next, path, &file_attr))
             rc = nrd_topic_replace_record(topic, next);
         else
             nrd_topic_record_free(next); /* `chown -R` says the same of each record that is listed */

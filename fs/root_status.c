@@ -22,6 +22,8 @@ static void append_disk(GString *text, const NrdFs *fs)
 {
     struct statvfs st;
     int error = nrd_engine_statvfs(fs->engine, &st);
+    if (error == 0 && st.f_blocks == 0)
+        return; /* no disk of this machine */
     if (error < 0) {
         g_string_append_printf(text, "disk         cannot be asked: %s\n", g_strerror(-error));
         return;
@@ -43,11 +45,24 @@ static void append_count(GString *text, bool *first, uint64_t n, const char *wha
     *first = false;
 }
 
+/* Told where it is not what one expects of a disk. */
+static void append_durability(GString *text, const NrdFs *fs)
+{
+    const char *word = nrd_engine_durability(fs->engine);
+    bool synced = g_str_has_suffix(word, "+fsync");
+    if (g_str_equal(word, "fsync"))
+        return;
+    g_string_append_printf(text, "durability   %s: an acknowledged record is with %s, %s\n", word,
+                           g_str_has_prefix(word, "quorum") ? "most of its servers" : "its one server",
+                           synced ? "which sync first, as who mounted this has said"
+                                  : "perhaps only in memory: a power cut of them may take it");
+}
+
 /* With less than that left a topic takes no record. */
 static bool is_full(const NrdFs *fs)
 {
     struct statvfs st;
-    return nrd_engine_statvfs(fs->engine, &st) == 0 && (uint64_t)st.f_bavail * st.f_frsize < NRD_MIB;
+    return nrd_engine_statvfs(fs->engine, &st) == 0 && st.f_blocks > 0 && (uint64_t)st.f_bavail * st.f_frsize < NRD_MIB;
 }
 
 /* One line that says whether to read on. */
@@ -182,6 +197,7 @@ static char *root_status_text(NrdNode *node)
     GString *text = g_string_new(NULL);
     append_head(text, fs, up_ms);
     append_disk(text, fs);
+    append_durability(text, fs);
     append_state(text, fs, &summary, read_only);
     g_string_append_c(text, '\n');
     append_sums(text, &summary);
