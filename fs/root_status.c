@@ -154,7 +154,7 @@ static void append_topic_trouble(GString *text, const NrdTrouble *trouble)
         g_string_append(text, "    nothing to do here: its next use tries again\n");
 }
 
-static void append_partition_trouble(GString *text, const NrdTrouble *trouble)
+static void append_partition_trouble(GString *text, const NrdFs *fs, const NrdTrouble *trouble)
 {
     if (trouble->damaged || trouble->hidden) {
         g_string_append_printf(text, "\n%s/p%05u  %s\n    %s\n", trouble->topic, (unsigned)trouble->partition,
@@ -168,11 +168,11 @@ static void append_partition_trouble(GString *text, const NrdTrouble *trouble)
     }
     g_string_append_printf(text, "\n%s/p%05u  %s: %s\n", trouble->topic, (unsigned)trouble->partition,
                            trouble->poisoned ? "poisoned" : "out of service", trouble->reason);
-    g_string_append_printf(text, "    when the disk is well: echo reopen > topics/%s/p%05u/ctl\n", trouble->topic,
+    g_string_append_printf(text, "    %s: echo reopen > topics/%s/p%05u/ctl\n", nrd_when_well(fs), trouble->topic,
                            (unsigned)trouble->partition);
 }
 
-static void append_troubles(GString *text, const NrdSummary *summary)
+static void append_troubles(GString *text, const NrdFs *fs, const NrdSummary *summary)
 {
     uint64_t n = summary->n_topics_out + summary->n_poisoned + summary->n_faulty + summary->n_failing +
                  summary->n_damaged + summary->n_hiding;
@@ -181,7 +181,7 @@ static void append_troubles(GString *text, const NrdSummary *summary)
         if (trouble->partition < 0)
             append_topic_trouble(text, trouble);
         else
-            append_partition_trouble(text, trouble);
+            append_partition_trouble(text, fs, trouble);
     }
     if (n > summary->troubles->len)
         g_string_append_printf(text, "\n... and %" N " more\n", n - summary->troubles->len);
@@ -201,7 +201,8 @@ static char *root_status_text(NrdNode *node)
     append_state(text, fs, &summary, read_only);
     g_string_append_c(text, '\n');
     append_sums(text, &summary);
-    append_ingress(text, &summary, read_only);
+    if (g_str_equal(nrd_engine_durability(fs->engine), "fsync")) /* the others have no WAL */
+        append_ingress(text, &summary, read_only);
     if (summary.n_children > 0)
         g_string_append_printf(text, "fan-out      %" N " child%s of %" N " topic%s\n", summary.n_children,
                                summary.n_children == 1 ? "" : "ren", summary.n_parents, nrd_plural(summary.n_parents));
@@ -209,7 +210,7 @@ static char *root_status_text(NrdNode *node)
     if (summary.n_children > 0 || summary.n_copied > 0)
         append_flow(text, "copied", summary.n_copied, up_ms);
     append_flow(text, "settled", summary.n_settled, up_ms);
-    append_troubles(text, &summary);
+    append_troubles(text, fs, &summary);
     nrd_summary_clear(&summary);
     return g_string_free(text, FALSE);
 }

@@ -19,7 +19,15 @@ static const char *state_word(NrdPartition *partition, const NrdPartitionInfo *i
 typedef struct Totals {
     uint64_t lag, in_flight, size_bytes;
     GString *todo; /* a line for each partition that is not well */
+    const char *when_well;
 } Totals;
+
+const char *nrd_when_well(const NrdFs *fs)
+{
+    return g_str_equal(nrd_engine_durability(fs->engine), "fsync")
+               ? "when the disk is well"
+               : "when the servers are well and have what they should";
+}
 
 static void append_partition_row(GString *text, NrdPartition *partition, Totals *totals)
 {
@@ -35,8 +43,9 @@ static void append_partition_row(GString *text, NrdPartition *partition, Totals 
     totals->in_flight += info.in_flight;
     totals->size_bytes += info.size_bytes;
     if (info.poisoned || info.fault)
-        g_string_append_printf(totals->todo, "p%05u  %s: when the disk is well, echo reopen > p%05u/ctl\n",
-                               nrd_partition_number(partition), info.reason, nrd_partition_number(partition));
+        g_string_append_printf(totals->todo, "p%05u  %s: %s, echo reopen > p%05u/ctl\n",
+                               nrd_partition_number(partition), info.reason, totals->when_well,
+                               nrd_partition_number(partition));
     else if (info.commit_errno)
         g_string_append_printf(totals->todo, "p%05u  commits fail: %s; %s\n", nrd_partition_number(partition),
                                g_strerror(info.commit_errno), NRD_TODO_COMMITS_FAIL);
@@ -103,9 +112,9 @@ static void append_children(GString *text, NrdTopic *topic)
     g_ptr_array_unref(names);
 }
 
-static void append_partitions(GString *text, NrdTopic *topic, uint32_t n)
+static void append_partitions(GString *text, const NrdFs *fs, NrdTopic *topic, uint32_t n)
 {
-    Totals totals = { .todo = g_string_new(NULL) };
+    Totals totals = { .todo = g_string_new(NULL), .when_well = nrd_when_well(fs) };
     g_string_append(text,
                     "partition      oldest           hwm      frontier         lag  in flight  state           size\n");
     for (uint32_t i = 0; i < n; i++) {
@@ -183,7 +192,7 @@ static char *topic_status_text(NrdNode *node)
     append_parent(text, node->fs, topic);
     append_children(text, topic);
     g_string_append_c(text, '\n');
-    append_partitions(text, topic, n);
+    append_partitions(text, node->fs, topic, n);
     return g_string_free(text, FALSE);
 }
 
@@ -226,7 +235,7 @@ static char *partition_status_text(NrdNode *node)
     g_string_append_printf(text, "state        %s%s%s\n", state_word(node->partition, &info), *info.reason ? ": " : "",
                            info.reason);
     if (info.poisoned || info.fault)
-        g_string_append(text, "to do        when the disk is well: echo reopen > ctl\n");
+        g_string_append_printf(text, "to do        %s: echo reopen > ctl\n", nrd_when_well(node->fs));
     else if (info.commit_errno)
         g_string_append_printf(text, "commits      fail: %s\nto do        %s\n", g_strerror(info.commit_errno),
                                NRD_TODO_COMMITS_FAIL);

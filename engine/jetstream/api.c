@@ -233,10 +233,13 @@ int nrd_js_consumer_info(NrdJsConn *conn, const char *stream, int64_t patience_m
     int rc = ask_api(conn, "CONSUMER.INFO", target, "", patience_ms, &tree, ret_why);
     if (rc < 0)
         return rc;
+    uint64_t floor_seq = (uint64_t)get_number(child(tree, "ack_floor", yajl_t_object), "stream_seq");
+    uint64_t start_seq = (uint64_t)get_number(child(tree, "config", yajl_t_object), "opt_start_seq");
     *ret_info = (NrdJsConsumerInfo){
-        .floor_seq = (uint64_t)get_number(child(tree, "ack_floor", yajl_t_object), "stream_seq"),
+        .floor_seq = MAX(floor_seq, MAX(start_seq, 1) - 1), /* 0 until the first ack */
         .pending = (uint64_t)get_number(tree, "num_pending"),
         .ack_pending = (uint64_t)get_number(tree, "num_ack_pending"),
+        .start_seq = start_seq,
     };
     yajl_tree_free(tree);
     return 0;

@@ -27,6 +27,7 @@ typedef struct NrdJsConsumerInfo {
     uint64_t floor_seq; /* all up to it is acknowledged */
     uint64_t pending;   /* not delivered yet */
     uint64_t ack_pending;
+    uint64_t start_seq; /* what it was made with; 0: from the first */
 } NrdJsConsumerInfo;
 
 /* What a stream is made with, beside its name and its subject. */
@@ -54,7 +55,7 @@ int nrd_js_stream_info(NrdJsConn *conn, const char *stream, int64_t patience_ms,
 /* The bucket of topic records: as other clients make a key-value bucket with one value for each key. */
 int nrd_js_bucket_create(NrdJsConn *conn, int replicas, char **ret_why) NRD_MUST_CHECK;
 
-/* Makes the durable consumer, or sets it to that. */
+/* Makes the durable consumer, or sets one with the same start to that. */
 int nrd_js_consumer_create(NrdJsConn *conn, const char *stream, const NrdJsConsumerConfig *config,
                            char **ret_why) NRD_MUST_CHECK;
 int nrd_js_consumer_delete(NrdJsConn *conn, const char *stream, char **ret_why) NRD_MUST_CHECK;

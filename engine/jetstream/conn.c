@@ -13,7 +13,7 @@
 #define RECONNECT_BUFFER (64 * 1024 * 1024)
 #define CLOSE_MS 2000
 #define LOOK_MS 100 /* between looks at whose time is over */
-#define MAX_WORKERS 8
+#define MAX_WORKERS 32
 
 typedef struct Call {
     uint64_t token;

@@ -2,9 +2,10 @@
  *
  *   conn.c      the connection, requests       api.c      JetStream's requests      names.c    what things are called
  *   engine.c    start, end, the topics' table  store.c    records of topics         topic.c    one topic, its settings
- *   partition.c what is known of a stream      outbox.c   producing                 pull.c     waiting for records
- *   lease.c     leases, settling               reading.c  records by offset and time, the log as text
- *   table.c     the table, and what has no meaning here
+ *   partition.c what is known of a stream      outbox.c   records on their way      producer.c producing
+ *   pull.c      those who wait for records     ask.c      what is asked for them    now.c      readers that never wait
+ *   hand.c      records that have come         lease.c    leases, settling          consume.c  watches, and consuming
+ *   reading.c   records by offset and time, the log as text                         table.c    the table, what is not there
  *
  * Locks, in the order they may be taken, none of them held across an answer that is waited for but `admin` and a topic's
  * `guard`, nor across a call to who called us:
@@ -178,6 +179,9 @@ NrdJsLeases *nrd_js_leases_new(NrdPartition *partition);
 void nrd_js_leases_free(NrdJsLeases *leases);
 /* A lease for a delivery: its nonce. reply is the subject that settles it. */
 uint64_t nrd_js_lease_add(NrdPartition *partition, uint64_t offset, const char *reply);
+void nrd_js_leases_clear(NrdPartition *partition); /* all are void */
+/* Forgets a lease that nobody was given; its delivery is still the caller's. */
+void nrd_js_lease_drop(NrdPartition *partition, uint64_t nonce);
 /* Gives a delivery back that nobody was given. */
 void nrd_js_give_back(NrdEngine *engine, const char *reply);
 

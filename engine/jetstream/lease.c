@@ -123,6 +123,20 @@ uint64_t nrd_js_lease_add(NrdPartition *partition, uint64_t offset, const char *
     return nonce;
 }
 
+void nrd_js_leases_clear(NrdPartition *partition)
+{
+    g_mutex_lock(&partition->leases->lock);
+    g_hash_table_remove_all(partition->leases->leases);
+    g_mutex_unlock(&partition->leases->lock);
+}
+
+void nrd_js_lease_drop(NrdPartition *partition, uint64_t nonce)
+{
+    g_mutex_lock(&partition->leases->lock);
+    g_hash_table_remove(partition->leases->leases, &nonce);
+    g_mutex_unlock(&partition->leases->lock);
+}
+
 void nrd_js_give_back(NrdEngine *engine, const char *reply)
 {
     nrd_js_tell(engine->conn, reply, NULL, "-NAK");

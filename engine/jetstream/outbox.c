@@ -9,7 +9,7 @@
  *
  * A run (`running`) begins with an fsync, a full buffer or the linger timer, and ends when everything that was there is
  * acknowledged, or with a failure. Locks: the outbox's; see js_private.h. */
-#include "engine/jetstream/js_private.h"
+#include "engine/jetstream/outbox.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/random.h"
@@ -24,7 +24,8 @@
 #define RANGES_MAX (1024 * 1024)
 #define ID_DIGITS 16
 
-typedef enum RecordState { RECORD_HELD, RECORD_OUT, RECORD_STORED } RecordState;
+/* REFUSED: the servers will never take it, since it is too long with its key; its writer is told. */
+typedef enum RecordState { RECORD_HELD, RECORD_OUT, RECORD_STORED, RECORD_REFUSED } RecordState;
 
 /* A record until it is acknowledged and those before it are. */
 typedef struct Record {
@@ -116,19 +117,19 @@ static void free_outbox(void *user_data)
 }
 
 /* Not on the thread that comes: it may be the timer's. */
-static void unref(NrdJsOutbox *outbox)
+void nrd_js_outbox_unref(NrdJsOutbox *outbox)
 {
     if (g_atomic_int_dec_and_test(&outbox->n_refs))
         nrd_js_later(outbox->topic->engine->conn, free_outbox, outbox);
 }
 
-static GPtrArray *list_of(NrdJsOutbox *outbox, GMutex **ret_lock)
+GPtrArray *nrd_js_outbox_list(NrdJsOutbox *outbox, GMutex **ret_lock)
 {
     *ret_lock = outbox->partition ? &outbox->partition->lock : &outbox->topic->lock;
     return outbox->partition ? outbox->partition->outboxes : outbox->topic->outboxes;
 }
 
-static int open_outbox(NrdTopic *topic, NrdPartition *partition, bool want_ranges, NrdJsOutbox **ret_outbox)
+int nrd_js_outbox_open(NrdTopic *topic, NrdPartition *partition, bool want_ranges, NrdJsOutbox **ret_outbox)
 {
     int rc = partition ? nrd_js_partition_usable(partition) : nrd_js_topic_usable(topic);
     if (rc == 0 && topic->engine->read_only)
@@ -150,7 +151,7 @@ static int open_outbox(NrdTopic *topic, NrdPartition *partition, bool want_range
     outbox->ranges = g_string_new(NULL);
     nrd_timer_init(&outbox->timer, on_timer, outbox, true);
     GMutex *lock;
-    GPtrArray *list = list_of(outbox, &lock);
+    GPtrArray *list = nrd_js_outbox_list(outbox, &lock);
     g_mutex_lock(lock);
     g_ptr_array_add(list, outbox);
     g_mutex_unlock(lock);
@@ -161,7 +162,7 @@ static int open_outbox(NrdTopic *topic, NrdPartition *partition, bool want_range
 static void leave_list(NrdJsOutbox *outbox)
 {
     GMutex *lock;
-    GPtrArray *list = list_of(outbox, &lock);
+    GPtrArray *list = nrd_js_outbox_list(outbox, &lock);
     g_mutex_lock(lock);
     g_ptr_array_remove(list, outbox);
     g_mutex_unlock(lock);
@@ -195,7 +196,7 @@ static void add_locked(NrdJsOutbox *outbox, const NrdNewRecord *new)
     outbox->bytes += new->payload_size;
 }
 
-static void add_many(NrdJsOutbox *outbox, const NrdNewRecord *records, size_t n)
+void nrd_js_outbox_add(NrdJsOutbox *outbox, const NrdNewRecord *records, size_t n)
 {
     g_mutex_lock(&outbox->lock);
     for (size_t i = 0; i < n; i++)
@@ -295,21 +296,29 @@ static void begin_run_locked(NrdJsOutbox *outbox)
     outbox->running = true;
 }
 
-/* What is stored at the front leaves. */
+static void note_popped(NrdJsOutbox *outbox, const Record *record)
+{
+    outbox->bytes -= record->size;
+    outbox->n_stored = record->number + 1;
+    if (record->state == RECORD_REFUSED)
+        return;
+    nrd_counter_add(NRD_COUNTER_PRODUCED, 1);
+    note_stored(outbox, record);
+}
+
+/* What is stored at the front leaves, or refused. */
 static void pop_stored_locked(NrdJsOutbox *outbox)
 {
     Record *record;
-    while ((record = outbox->records.head ? outbox->records.head->data : NULL) && record->state == RECORD_STORED) {
+    while ((record = outbox->records.head ? outbox->records.head->data : NULL) && record->state >= RECORD_STORED) {
         if (outbox->next == &record->link)
             outbox->next = record->link.next;
         g_queue_unlink(&outbox->records, &record->link);
-        outbox->bytes -= record->size;
-        outbox->n_stored = record->number + 1;
-        nrd_counter_add(NRD_COUNTER_PRODUCED, 1);
-        note_stored(outbox, record);
+        note_popped(outbox, record);
         free_record(record);
     }
-    answer_locked(outbox, outbox->n_stored, 0);
+    if (outbox->run_error == 0)
+        answer_locked(outbox, outbox->n_stored, 0);
 }
 
 /* After each answer: goes on, tries again, or ends. The lock is released. */
@@ -335,6 +344,23 @@ static void go_on_and_unlock(NrdJsOutbox *outbox)
     }
 }
 
+static void take_failure_locked(NrdJsOutbox *outbox, Record *record, int error, const char *why)
+{
+    if (error == -EAGAIN || error == -ETIMEDOUT) {
+        outbox->failed = true;
+        return;
+    }
+    if (outbox->run_error == 0) {
+        outbox->run_error = error == -ENOSPC || error == -ENODEV || error == -EMSGSIZE ? error : -EIO;
+        nrd_diag(NRD_LEVEL_WARNING, nrd_js_partition_place(record->partition), "a record was not taken: %s",
+                 why ? why : g_strerror(-error));
+    }
+    if (error == -EMSGSIZE) {
+        record->state = RECORD_REFUSED;
+        pop_stored_locked(outbox);
+    }
+}
+
 static void take_answer_locked(NrdJsOutbox *outbox, Record *record, int error, natsMsg *msg)
 {
     g_autofree char *why = NULL;
@@ -344,17 +370,13 @@ static void take_answer_locked(NrdJsOutbox *outbox, Record *record, int error, n
     outbox->n_out--;
     outbox->bytes_out -= record->size;
     record->state = error == 0 ? RECORD_STORED : RECORD_HELD;
-    if (error == 0) {
-        outbox->progress_ms = nrd_clock_mono_ms();
-        nrd_js_partition_grew(record->partition, record->sequence, true);
-        pop_stored_locked(outbox);
-    } else if (error == -EAGAIN || error == -ETIMEDOUT) {
-        outbox->failed = true;
-    } else if (outbox->run_error == 0) {
-        outbox->run_error = error == -ENOSPC || error == -ENODEV || error == -EMSGSIZE ? error : -EIO;
-        nrd_diag(NRD_LEVEL_WARNING, nrd_js_partition_place(record->partition), "a record was not taken: %s",
-                 why ? why : g_strerror(-error));
+    if (error < 0) {
+        take_failure_locked(outbox, record, error, why);
+        return;
     }
+    outbox->progress_ms = nrd_clock_mono_ms();
+    nrd_js_partition_grew(record->partition, record->sequence, true);
+    pop_stored_locked(outbox);
 }
 
 static void on_answer(void *user_data, int error, natsMsg *msg)
@@ -365,7 +387,7 @@ static void on_answer(void *user_data, int error, natsMsg *msg)
     take_answer_locked(outbox, record, error, msg);
     go_on_and_unlock(outbox);
     natsMsg_Destroy(msg);
-    unref(outbox);
+    nrd_js_outbox_unref(outbox);
 }
 
 static void send_one(NrdJsOutbox *outbox, Record *record)
@@ -445,14 +467,14 @@ void nrd_js_outboxes_fail(GPtrArray *outboxes, int error)
         outbox->untold_errno = -error;
         answer_locked(outbox, outbox->n_stored, error);
         g_mutex_unlock(&outbox->lock);
-        unref(outbox);
+        nrd_js_outbox_unref(outbox);
     }
     g_ptr_array_unref(outboxes);
 }
 
 /* ---- what a handle asks for ---- */
 
-static int check(NrdJsOutbox *outbox)
+int nrd_js_outbox_check(NrdJsOutbox *outbox)
 {
     int rc = outbox->partition ? nrd_js_partition_usable(outbox->partition) : nrd_js_topic_usable(outbox->topic);
     g_mutex_lock(&outbox->lock);
@@ -465,7 +487,7 @@ static int check(NrdJsOutbox *outbox)
     return rc;
 }
 
-static NrdUrgency wrote(NrdJsOutbox *outbox)
+NrdUrgency nrd_js_outbox_wrote(NrdJsOutbox *outbox)
 {
     int64_t linger_ms = nrd_js_topic_config(outbox->topic).linger_ms;
     g_mutex_lock(&outbox->lock);
@@ -479,29 +501,7 @@ static NrdUrgency wrote(NrdJsOutbox *outbox)
     return urgency;
 }
 
-/* References to the outboxes beside this one (NULL: all) of a partition or of a topic as a whole. */
-static GPtrArray *siblings(GPtrArray *list, GMutex *lock, const NrdJsOutbox *but)
-{
-    GPtrArray *found = g_ptr_array_new();
-    g_mutex_lock(lock);
-    for (guint i = 0; i < list->len; i++)
-        if (list->pdata[i] != but)
-            g_ptr_array_add(found, nrd_js_outbox_ref(list->pdata[i]));
-    g_mutex_unlock(lock);
-    return found;
-}
-
-static void flush_all(GPtrArray *list, GMutex *lock)
-{
-    g_autoptr(GPtrArray) all = siblings(list, lock, NULL);
-    for (guint i = 0; i < all->len; i++) {
-        g_mutex_lock(&((NrdJsOutbox *)all->pdata[i])->lock);
-        run_and_unlock(all->pdata[i]);
-        unref(all->pdata[i]);
-    }
-}
-
-static void sync_one(NrdJsOutbox *outbox, NrdDoneFn done, void *user_data)
+void nrd_js_outbox_sync(NrdJsOutbox *outbox, NrdDoneFn done, void *user_data)
 {
     g_mutex_lock(&outbox->lock);
     SyncWaiter waiter = { .number = outbox->n_added, .done = done, .user_data = user_data };
@@ -510,44 +510,7 @@ static void sync_one(NrdJsOutbox *outbox, NrdDoneFn done, void *user_data)
     run_and_unlock(outbox);
 }
 
-/* A sync of several outboxes, told when the last is done. */
-typedef struct FileSync {
-    gint n_pending; /* atomic */
-    gint error;     /* atomic: the first one */
-    NrdDoneFn done;
-    void *user_data;
-} FileSync;
-
-static void part_done(void *user_data, int error)
-{
-    FileSync *sync = user_data;
-    if (error < 0)
-        g_atomic_int_compare_and_exchange(&sync->error, 0, error);
-    if (!g_atomic_int_dec_and_test(&sync->n_pending))
-        return;
-    sync->done(sync->user_data, g_atomic_int_get(&sync->error));
-    g_free(sync);
-}
-
-static void sync_outbox(NrdJsOutbox *outbox, NrdSyncScope scope, NrdDoneFn done, void *user_data)
-{
-    GMutex *lock;
-    GPtrArray *list = list_of(outbox, &lock);
-    if (scope == NRD_SYNC_OWN) {
-        sync_one(outbox, done, user_data);
-        return;
-    }
-    g_autoptr(GPtrArray) others = siblings(list, lock, outbox);
-    FileSync *sync = g_new0(FileSync, 1);
-    *sync = (FileSync){ .n_pending = (gint)others->len + 1, .done = done, .user_data = user_data };
-    for (guint i = 0; i < others->len; i++) {
-        sync_one(others->pdata[i], part_done, sync);
-        unref(others->pdata[i]);
-    }
-    sync_one(outbox, part_done, sync);
-}
-
-static size_t read_ranges(NrdJsOutbox *outbox, char *buf, size_t size)
+size_t nrd_js_outbox_read_ranges(NrdJsOutbox *outbox, char *buf, size_t size)
 {
     g_mutex_lock(&outbox->lock);
     size_t n = MIN(size, outbox->ranges->len);
@@ -581,141 +544,18 @@ static void on_closed(void *user_data, int error)
     if (closing->done)
         closing->done(closing->user_data, error);
     g_free(closing);
-    unref(outbox);
+    nrd_js_outbox_unref(outbox);
 }
 
-static void close_outbox(NrdJsOutbox *outbox, NrdDoneFn done, void *user_data)
+void nrd_js_outbox_close(NrdJsOutbox *outbox, NrdDoneFn done, void *user_data)
 {
     Closing *closing = g_new(Closing, 1);
     *closing = (Closing){ outbox, done, user_data };
-    sync_one(outbox, on_closed, closing);
+    nrd_js_outbox_sync(outbox, on_closed, closing);
 }
 
-/* ---- engine.h ---- */
-
-static NrdJsOutbox *of(void *producer)
+void nrd_js_outbox_flush(NrdJsOutbox *outbox)
 {
-    return producer;
-}
-
-int nrd_js_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer **ret_producer)
-{
-    NrdJsOutbox *outbox;
-    int rc = open_outbox(partition->topic, partition, want_ranges, &outbox);
-    if (rc == 0)
-        *ret_producer = (NrdProducer *)outbox;
-    return rc;
-}
-
-int nrd_js_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer **ret_producer)
-{
-    NrdJsOutbox *outbox;
-    int rc = open_outbox(topic, NULL, want_ranges, &outbox);
-    if (rc == 0)
-        *ret_producer = (NrdTopicProducer *)outbox;
-    return rc;
-}
-
-int nrd_js_producer_check(NrdProducer *producer)
-{
-    return check(of(producer));
-}
-
-int nrd_js_topic_producer_check(NrdTopicProducer *producer)
-{
-    return check(of(producer));
-}
-
-void nrd_js_producer_add_many(NrdProducer *producer, const NrdNewRecord *records, size_t n_records)
-{
-    add_many(of(producer), records, n_records);
-}
-
-void nrd_js_topic_producer_add_many(NrdTopicProducer *producer, const NrdNewRecord *records, size_t n_records)
-{
-    add_many(of(producer), records, n_records);
-}
-
-void nrd_js_producer_add(NrdProducer *producer, const void *key, size_t key_size, const void *payload,
-                         size_t payload_size)
-{
-    add_many(of(producer), &(NrdNewRecord){ key, key_size, payload, payload_size }, 1);
-}
-
-void nrd_js_topic_producer_add(NrdTopicProducer *producer, const void *key, size_t key_size, const void *payload,
-                               size_t payload_size)
-{
-    add_many(of(producer), &(NrdNewRecord){ key, key_size, payload, payload_size }, 1);
-}
-
-NrdUrgency nrd_js_producer_wrote(NrdProducer *producer, bool more_follows)
-{
-    return wrote(of(producer));
-}
-
-NrdUrgency nrd_js_topic_producer_wrote(NrdTopicProducer *producer, bool more_follows)
-{
-    return wrote(of(producer));
-}
-
-void nrd_js_partition_flush(NrdPartition *partition)
-{
-    flush_all(partition->outboxes, &partition->lock);
-}
-
-void nrd_js_topic_flush(NrdTopic *topic)
-{
-    flush_all(topic->outboxes, &topic->lock);
-}
-
-void nrd_js_producer_sync(NrdProducer *producer, NrdSyncScope scope, NrdDoneFn done, void *user_data)
-{
-    sync_outbox(of(producer), scope, done, user_data);
-}
-
-void nrd_js_topic_producer_sync(NrdTopicProducer *producer, NrdSyncScope scope, NrdDoneFn done, void *user_data)
-{
-    sync_outbox(of(producer), scope, done, user_data);
-}
-
-NrdProducer *nrd_js_producer_ref(NrdProducer *producer)
-{
-    nrd_js_outbox_ref(of(producer));
-    return producer;
-}
-
-NrdTopicProducer *nrd_js_topic_producer_ref(NrdTopicProducer *producer)
-{
-    nrd_js_outbox_ref(of(producer));
-    return producer;
-}
-
-void nrd_js_producer_unref(NrdProducer *producer)
-{
-    unref(of(producer));
-}
-
-void nrd_js_topic_producer_unref(NrdTopicProducer *producer)
-{
-    unref(of(producer));
-}
-
-size_t nrd_js_producer_read_ranges(NrdProducer *producer, char *buf, size_t size)
-{
-    return read_ranges(of(producer), buf, size);
-}
-
-size_t nrd_js_topic_producer_read_ranges(NrdTopicProducer *producer, char *buf, size_t size)
-{
-    return read_ranges(of(producer), buf, size);
-}
-
-void nrd_js_producer_close(NrdProducer *producer, NrdDoneFn done, void *user_data)
-{
-    close_outbox(of(producer), done, user_data);
-}
-
-void nrd_js_topic_producer_close(NrdTopicProducer *producer, NrdDoneFn done, void *user_data)
-{
-    close_outbox(of(producer), done, user_data);
+    g_mutex_lock(&outbox->lock);
+    run_and_unlock(outbox);
 }

@@ -289,18 +289,36 @@ bool nrd_js_partition_is_open(NrdPartition *partition)
 
 /* ---- the consumer ---- */
 
+static NrdJsConsumerConfig consumer_config(NrdPartition *partition, uint64_t start_seq)
+{
+    NrdTopicConfig config = nrd_js_topic_config(partition->topic);
+    return (NrdJsConsumerConfig){ .ack_wait_ms = config.visibility_timeout_ms,
+                                  .max_ack_pending = config.max_in_flight,
+                                  .start_seq = start_seq };
+}
+
+/* One that is there keeps its start, which cannot be changed. */
+static int make_consumer(NrdPartition *partition, char **ret_why)
+{
+    NrdEngine *engine = partition->topic->engine;
+    NrdJsConsumerInfo info = { .start_seq = 0 };
+    int rc = nrd_js_consumer_info(engine->conn, partition->stream, NRD_JS_PATIENCE_MS, &info, ret_why);
+    if (rc < 0 && rc != -ENOENT)
+        return rc;
+    if (ret_why)
+        g_clear_pointer(ret_why, g_free);
+    NrdJsConsumerConfig config = consumer_config(partition, info.start_seq);
+    return nrd_js_consumer_create(engine->conn, partition->stream, &config, ret_why);
+}
+
 int nrd_js_partition_need_consumer(NrdPartition *partition)
 {
     if (atomic_load(&partition->has_consumer))
         return 0;
-    NrdEngine *engine = partition->topic->engine;
-    NrdTopicConfig topic_config = nrd_js_topic_config(partition->topic);
-    NrdJsConsumerConfig config = { .ack_wait_ms = topic_config.visibility_timeout_ms,
-                                   .max_ack_pending = topic_config.max_in_flight };
     g_autofree char *why = NULL;
     int rc = nrd_js_topic_usable(partition->topic);
     if (rc == 0)
-        rc = nrd_js_consumer_create(engine->conn, partition->stream, &config, &why);
+        rc = make_consumer(partition, &why);
     if (rc == 0)
         atomic_store(&partition->has_consumer, true);
     else if (rc != -EIDRM && rc != -ENODEV)
@@ -339,7 +357,44 @@ int nrd_js_partition_trim(NrdPartition *partition, uint64_t offset)
     return -EOPNOTSUPP;
 }
 
+static int start_of(NrdPartition *partition, NrdSeek to, uint64_t offset, uint64_t *ret_start)
+{
+    uint64_t first, last;
+    int rc = nrd_js_partition_last(partition, true, &first, &last);
+    if (rc < 0)
+        return rc;
+    if (to == NRD_SEEK_OFFSET && offset > last)
+        return -EINVAL;
+    *ret_start = to == NRD_SEEK_START ? first : to == NRD_SEEK_END ? last + 1 : MAX(offset + 1, first);
+    return 0;
+}
+
+#define SEEK_TRIES 5 /* another mount may make the consumer that is missing for a moment */
+
+/* A consumer does not move: it is replaced by another one, and its leases are gone with it. */
 int nrd_js_partition_seek(NrdPartition *partition, NrdSeek to, uint64_t offset)
 {
-    return -EOPNOTSUPP;
+    NrdJsConn *conn = partition->topic->engine->conn;
+    g_autofree char *why = NULL;
+    uint64_t start_seq = 0;
+    int rc = partition->topic->engine->read_only ? -EROFS : start_of(partition, to, offset, &start_seq);
+    if (rc < 0)
+        return rc;
+    NrdJsConsumerConfig config = consumer_config(partition, start_seq);
+    rc = -EIO;
+    for (int i = 0; rc == -EIO && i < SEEK_TRIES; i++) {
+        g_clear_pointer(&why, g_free);
+        rc = nrd_js_consumer_delete(conn, partition->stream, &why);
+        if (rc == 0 || rc == -ENOENT) {
+            g_clear_pointer(&why, g_free);
+            rc = nrd_js_consumer_create(conn, partition->stream, &config, &why);
+        }
+    }
+    if (rc < 0)
+        nrd_diag(NRD_LEVEL_ERROR, nrd_js_partition_place(partition), "the consumer could not be moved: %s",
+                 why ? why : g_strerror(-rc));
+    nrd_js_leases_clear(partition);
+    nrd_js_partition_changed(partition);
+    atomic_store(&partition->has_consumer, rc == 0);
+    return rc == -ENOENT ? -EIO : rc;
 }

@@ -36,6 +36,10 @@ static int record_of_direct(natsMsg *msg, uint64_t sequence, NrdRecord *ret_reco
     const char *status = header(msg, "Status");
     if (status)
         return strcmp(status, "404") == 0 ? -ENOENT : -EAGAIN;
+    guint64 said;
+    const char *number = header(msg, "Nats-Sequence");
+    if (!number || !g_ascii_string_to_unsigned(number, 10, 0, G_MAXUINT64, &said, NULL) || said != sequence)
+        return -EAGAIN; /* no answer to this; the leader has the word */
     size_t size = (size_t)natsMsg_GetDataLength(msg);
     *ret_record = (NrdRecord){
         .offset = sequence - 1,

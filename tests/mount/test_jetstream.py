@@ -248,7 +248,7 @@ def test_owner_and_mode_persist(m, name):
 def test_what_has_no_meaning(m, name):
     part = m.make(name)
     assert fails(os.listdir, part + "/segments") == errno.EOPNOTSUPP
-    for verb in (b"roll\n", b"trim 0\n", b"seek start\n"):
+    for verb in (b"roll\n", b"trim 0\n"):
         assert fails(write_file, part + "/ctl", verb) == errno.EOPNOTSUPP
     for setting in (b"segment_bytes=65536\n", b"codec=zstd\n", b"retention_ms=5000\nmax_acked_ahead=1\n"):
         assert fails(write_file, m.topic(name) + "/config", setting) == errno.EOPNOTSUPP
@@ -338,6 +338,25 @@ def test_bin_and_drain(m, name):
     drained = read_file(part + "/drain", 4096).splitlines()
     assert sorted(drained) == sorted(f"r{i}".encode() for i in range(len(receipts), 500))
     wait_for(lambda: number(part, "lag") == 0, "everything settled")
+
+
+def test_seek(m, name):
+    part = m.make(name)
+    produce(part, *"abcdef")
+    receipt = take(part, 1)[0]["handle"]
+    read_file(part + "/drain")
+    write_file(part + "/ctl", b"seek 3\n")
+    assert fails(ack, part, receipt) == errno.ESTALE
+    assert number(part, "frontier") == 3 and number(part, "lag") == 3
+    assert read_file(part + "/drain") == b"d\ne\nf\n"
+    write_file(part + "/ctl", b"seek start\n")
+    configure(m.topic(name), visibility_timeout_ms=5000)  # the consumer keeps its start
+    assert read_file(part + "/drain") == b"a\nb\nc\nd\ne\nf\n"
+    write_file(part + "/ctl", b"seek 2\nseek end\n")
+    assert read_file(part + "/drain") == b""
+    produce(part, "g")
+    assert read_file(part + "/drain") == b"g\n"
+    assert fails(write_file, part + "/ctl", b"seek 9\n") == errno.EINVAL
 
 
 def test_a_parked_read(m, name):
