@@ -95,7 +95,7 @@ static int ask_patiently(NrdJsConn *conn, const char *subject, const char *const
 {
     int64_t deadline_ms = nrd_clock_mono_ms() + patience_ms;
     if (ret_why)
-        *ret_why = NULL;
+        g_clear_pointer(ret_why, g_free);
     for (;;) {
         natsMsg *msg = NULL;
         int64_t left_ms = deadline_ms - nrd_clock_mono_ms();

@@ -4,7 +4,7 @@
  * try again until then; not for functions of conn.h's answers. Errors: -ENOENT no such stream, consumer or message; -EEXIST
  * there is another one of that name; -EBUSY the expected last sequence is another one; -ENOSPC the servers have no room;
  * -EIO no answer came, or one that means nothing else here; -ENODEV the connection is being closed. -EIO and -ENOSPC leave
- * a sentence in *ret_why (g_free; ret_why may be NULL). */
+ * a sentence in *ret_why (g_free; ret_why may be NULL); what is in there before is freed. */
 #ifndef NRD_ENGINE_JETSTREAM_API_H
 #define NRD_ENGINE_JETSTREAM_API_H
 
