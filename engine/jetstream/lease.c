@@ -382,7 +382,15 @@ static void forget_settled(NrdJsLeases *leases, const NrdHold *holds, size_t n, 
     g_mutex_unlock(&leases->lock);
 }
 
-/* Twice, since the answer to the first may be lost with a connection. Those without an answer keep their lease. */
+static bool any_unanswered(const Member *members, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (members[i].error == -EIO)
+            return true;
+    return false;
+}
+
+/* Again and again while a leader is being elected. Those without an answer keep their lease, as long as it lasts. */
 int nrd_js_partition_settle_durably(NrdPartition *partition, const NrdHold *holds, size_t n, int *ret_errors)
 {
     if (atomic_load(&partition->topic->deleted)) {
@@ -392,12 +400,17 @@ int nrd_js_partition_settle_durably(NrdPartition *partition, const NrdHold *hold
     }
     Group group = { .n_left = 0 };
     g_autofree Member *members = g_new(Member, n);
+    int64_t until_ms = nrd_clock_mono_ms() + NRD_JS_PATIENCE_MS;
     g_mutex_init(&group.lock);
     g_cond_init(&group.all_cond);
     for (size_t i = 0; i < n; i++)
         members[i] = (Member){ &group, -EIO };
     ask_all(partition, holds, n, members, &group);
-    ask_all(partition, holds, n, members, &group);
+    while (any_unanswered(members, n) && nrd_clock_mono_ms() < until_ms &&
+           !atomic_load(&partition->topic->engine->stopping)) {
+        g_usleep(RETRY_MS * 1000);
+        ask_all(partition, holds, n, members, &group);
+    }
     g_mutex_clear(&group.lock);
     g_cond_clear(&group.all_cond);
     forget_settled(partition->leases, holds, n, members);

@@ -6,6 +6,7 @@
 #include "engine/base/clock.h"
 
 #define FRESH_MS 1000
+#define SILENT_MS 5000 /* who looks at many files is not to wait for each */
 #define SUSPECT_MS 5000
 #define LAG_MS 1000
 
@@ -174,7 +175,8 @@ void nrd_js_partition_changed(NrdPartition *partition)
 bool nrd_js_partition_known(NrdPartition *partition)
 {
     g_mutex_lock(&partition->lock);
-    bool known = partition->known_ms > 0 && nrd_clock_mono_ms() - partition->known_ms < FRESH_MS;
+    int64_t fresh_ms = partition->reason ? SILENT_MS : FRESH_MS;
+    bool known = partition->known_ms > 0 && nrd_clock_mono_ms() - partition->known_ms < fresh_ms;
     g_mutex_unlock(&partition->lock);
     return known;
 }

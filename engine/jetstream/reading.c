@@ -3,8 +3,8 @@
  * One record is asked of any server that has a copy (a direct get); one that lags behind may not have it yet, so only the
  * leader's word counts that there is none. A reader asks for many at once.
  *
- * The log as text has no size that could be told without reading it: st_size is 0, and a read goes on from where the last
- * one ended. A reader keeps where in the text each chunk of records began, so going back costs one chunk. */
+ * The log as text has no size that could be told without reading it: st_size is what was read through the open file, 0 at
+ * first, and a read goes on from where the last one ended. A reader keeps where in the text each chunk of records began, so going back costs one chunk. */
 #include "engine/jetstream/js_private.h"
 
 #include "engine/base/clock.h"
@@ -228,6 +228,10 @@ struct NrdReader {
     uint64_t text_end; /* the sequence behind it */
     uint64_t last;     /* known to be committed */
     guint chunk;       /* records to ask for at once */
+    /* for a stat, which takes no lock */
+    _Atomic uint64_t seen_end; /* the end of the text as far as it was read */
+    _Atomic uint64_t seen_seq; /* the sequence behind that */
+    atomic_bool came_to_end;   /* somebody has read, or opened it, at the end of what there was */
 };
 
 static NrdReader *reader_new(NrdPartition *partition, const NrdRendering *rendering, uint64_t sequence, uint64_t last)
@@ -243,6 +247,8 @@ static NrdReader *reader_new(NrdPartition *partition, const NrdRendering *render
     reader->text = g_string_new(NULL);
     reader->text_end = sequence;
     reader->last = last;
+    atomic_init(&reader->seen_seq, sequence);
+    atomic_init(&reader->came_to_end, sequence > last);
     reader->chunk = 16;
     nrd_js_topic_ref(partition->topic);
     return reader;
@@ -298,6 +304,14 @@ static void append_record(NrdReader *reader, const NrdRecord *record)
     reader->rendering->append(reader->text, &line);
 }
 
+static void note_seen(NrdReader *reader)
+{
+    if (reader->text_end < atomic_load(&reader->seen_seq))
+        return;
+    atomic_store(&reader->seen_end, reader->text_pos + reader->text->len);
+    atomic_store(&reader->seen_seq, reader->text_end);
+}
+
 /* Reads the chunk that begins at `mark`; as many records the next time as make a chunk of bytes. */
 static int read_chunk_locked(NrdReader *reader, Mark mark)
 {
@@ -311,6 +325,7 @@ static int read_chunk_locked(NrdReader *reader, Mark mark)
                 append_record(reader, &slots[i].record);
         reader->text_pos = mark.pos;
         reader->text_end = mark.sequence + n;
+        note_seen(reader);
         reader->chunk = (guint)CLAMP(CHUNK_BYTES / (reader->text->len / n + 1), 1, CHUNK_RECORDS);
     }
     clear_slots(slots, n);
@@ -325,6 +340,8 @@ static int more_locked(NrdReader *reader, bool *ret_more)
     if (reader->text_end > reader->last)
         rc = nrd_js_partition_last(reader->partition, true, &first, &reader->last);
     *ret_more = rc == 0 && reader->text_end <= reader->last;
+    if (rc == 0 && !*ret_more)
+        atomic_store(&reader->came_to_end, true);
     return rc;
 }
 
@@ -387,15 +404,21 @@ int nrd_js_reader_read(NrdReader *reader, uint64_t pos, void *buf, size_t size, 
     return 0;
 }
 
-/* Nobody knows without reading everything. */
+/* Nobody knows without reading everything. What was read is there, so that who follows the log does not take it for one that
+ * was cut; and, once he has come to the end, a byte more as soon as there is more, since he reads no further than that. */
 uint64_t nrd_js_reader_size(NrdReader *reader)
 {
-    return 0;
+    NrdPartition *partition = reader->partition;
+    g_mutex_lock(&partition->lock);
+    uint64_t last = partition->info.last_seq;
+    g_mutex_unlock(&partition->lock);
+    bool more = atomic_load(&reader->came_to_end) && last >= atomic_load(&reader->seen_seq);
+    return atomic_load(&reader->seen_end) + more;
 }
 
 int nrd_js_reader_measure(NrdReader *reader, uint64_t *ret_size)
 {
-    *ret_size = 0;
+    *ret_size = nrd_js_reader_size(reader);
     return nrd_js_partition_usable(reader->partition);
 }
 

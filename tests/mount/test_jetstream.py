@@ -124,6 +124,22 @@ def test_a_long_log_forwards_and_back(m, name):
     os.close(fd)
 
 
+def test_a_log_is_followed(m, name, tmp_path):
+    part = m.make(name)
+    produce(part, "one", "two")
+    with open(tmp_path / "said", "wb") as said:
+        process = subprocess.Popen(["tail", "-s", "0.1", "-f", part + "/log"], stdout=said, stderr=subprocess.STDOUT)
+    try:
+        wait_for(lambda: (tmp_path / "said").read_bytes() == b"one\ntwo\n", "what is there")
+        for word in ("three", "four"):
+            produce(part, word)
+            wait_for(lambda w=word: (tmp_path / "said").read_bytes().endswith(w.encode() + b"\n"), "what comes")
+    finally:
+        process.terminate()
+        process.wait(10)
+    assert (tmp_path / "said").read_bytes() == b"one\ntwo\nthree\nfour\n"
+
+
 def test_keys_and_other_framings(m, name):
     part = m.make(name)
     write_and_sync(part + "/produce.jsonl", b'{"key":"k\\u00e9","payload":{"a":1}}\n{"payload":"plain"}\n')
@@ -554,6 +570,41 @@ def test_a_leader_is_killed(own_servers, mount_on):
     assert not writer.is_alive() and set(errors) <= {errno.EIO}
     assert [int(line) for line in log(part).splitlines()] == acknowledged
     assert len(read_file(part + "/drain").splitlines()) == len(acknowledged)
+
+
+@pytest.mark.limit(400)
+def test_every_server_is_killed_in_turn(own_servers, mount_on):
+    """One of them has the mount's connection, one leads the stream, one the consumer: a parked read gets its record all the
+    same, and its ack holds."""
+    m = mount_on(own_servers)
+    part = m.make("t")
+    stream = stream_of(m.topic("t"))
+    for i, server in enumerate(own_servers.servers):
+        got = []
+        with Consumer(part, flags=os.O_RDWR) as reader:
+            thread = threading.Thread(target=lambda: got.append(reader.read()))
+            thread.start()
+            time.sleep(1)
+            server.kill()
+            write_and_sync_until(part, b"%d\n" % i)
+            thread.join(LEADERLESS_S)
+            assert got == [b"%d\n" % i]
+            reader.sync()
+        server.start()
+        own_servers.wait_copies(stream)
+    assert log(part) == b"0\n1\n2\n" and read_file(part + "/drain") == b""
+
+
+def write_and_sync_until(part, data):
+    fd = os.open(part + "/produce", os.O_WRONLY)
+    os.write(fd, data)
+    while True:
+        try:
+            os.fsync(fd)
+            break
+        except OSError as error:
+            assert error.errno == errno.EIO
+    os.close(fd)
 
 
 @pytest.mark.limit(300)
