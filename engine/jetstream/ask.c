@@ -116,6 +116,8 @@ static void on_status(NrdJsPulls *pulls, uint64_t number, natsMsg *msg)
     g_mutex_lock(&pulls->lock);
     NrdJsTake *take = nrd_js_take_find_locked(pulls, number);
     bool parked = take && nrd_js_take_is_parked(take);
+    if (take)
+        take->nobody = nobody;
     if (take && nobody && take->partition)
         atomic_store(&take->partition->has_consumer, false);
     if (parked)
@@ -228,6 +230,31 @@ void nrd_js_take_found_nothing(NrdJsPulls *pulls, uint64_t number, int error)
     nrd_js_topic_unref(topic);
 }
 
+static void look_for_servers(void *user_data)
+{
+    Inbox *silent = user_data;
+    NrdPartition *partition = NULL;
+    g_mutex_lock(&silent->pulls->lock);
+    NrdJsTake *take = nrd_js_take_find_locked(silent->pulls, silent->number);
+    NrdTopic *topic = take ? nrd_js_topic_ref(take->topic) : NULL;
+    if (take)
+        partition = next_to_ask_locked(take);
+    g_mutex_unlock(&silent->pulls->lock);
+    bool there =
+        partition && nrd_js_partition_look(partition, NRD_JS_GLANCE_MS) == 0 && !nrd_js_partition_is_silent(partition);
+    if (take)
+        nrd_js_take_found_nothing(silent->pulls, silent->number, there ? -EAGAIN : -EIO);
+    nrd_js_topic_unref(topic);
+    g_free(silent);
+}
+
+void nrd_js_take_was_silent(NrdJsPulls *pulls, uint64_t number)
+{
+    Inbox *silent = g_new(Inbox, 1);
+    *silent = (Inbox){ pulls, number };
+    nrd_js_later(pulls->engine->conn, look_for_servers, silent);
+}
+
 /* A new number, under which an inbox is made; the old inbox is nobody's from here on. */
 static natsSubscription *renumber_locked(NrdJsPulls *pulls, NrdJsTake *take)
 {
@@ -236,6 +263,7 @@ static natsSubscription *renumber_locked(NrdJsPulls *pulls, NrdJsTake *take)
     take->number = pulls->next_number++;
     g_hash_table_insert(pulls->takes, &take->number, take);
     take->inbox = NULL;
+    take->nobody = false;
     g_free(take->reply);
     take->reply = g_strdup_printf("%s%" G_GUINT64_FORMAT, pulls->inbox, take->number);
     nrd_js_take_renew_locked(pulls, take, nrd_js_take_is_parked(take) ? NRD_JS_RENEW_MS : NRD_JS_LOOK_MS);

@@ -148,6 +148,8 @@ NrdPlace nrd_js_partition_place(const NrdPartition *partition);
 int nrd_js_partition_usable(NrdPartition *partition) NRD_MUST_CHECK; /* -EIDRM, -EIO poisoned */
 /* Asks the servers. -ENOENT: the stream is gone. Blocks. */
 int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms) NRD_MUST_CHECK;
+/* Whether the last look was not answered. */
+bool nrd_js_partition_is_silent(NrdPartition *partition);
 /* A record of that sequence is there; published: this daemon's was acknowledged just now. */
 void nrd_js_partition_grew(NrdPartition *partition, uint64_t sequence, bool published);
 /* Whether its consumer may not know yet of what this daemon has published: it follows another server's copy. */

@@ -37,7 +37,13 @@ static int collect(NrdPartition *partition, natsSubscription *sub, guint n, GPtr
     return s == NATS_OK ? 0 : s == NATS_TIMEOUT ? -ETIMEDOUT : -EIO;
 }
 
-/* Appends up to n records of the partition to `gots`. A partition all of whose slots are taken does not answer at all. */
+/* No answer at all: every slot is taken, or somebody was faster, or the servers are silent. The last is no end of the records. */
+static int why_silent(NrdPartition *partition)
+{
+    return nrd_js_partition_look(partition, NRD_JS_GLANCE_MS) < 0 || nrd_js_partition_is_silent(partition) ? -EIO : 0;
+}
+
+/* Appends up to n records of the partition to `gots`. */
 static int pull_once(NrdPartition *partition, guint n, GPtrArray *gots)
 {
     NrdEngine *engine = partition->topic->engine;
@@ -54,7 +60,9 @@ static int pull_once(NrdPartition *partition, guint n, GPtrArray *gots)
     natsSubscription_Destroy(sub);
     if (rc == -EIO)
         atomic_store(&partition->has_consumer, false); /* nobody answers for it */
-    return gots->len > 0 || rc == -ETIMEDOUT ? 0 : rc;
+    if (gots->len > 0)
+        return 0;
+    return rc == -ETIMEDOUT ? why_silent(partition) : rc;
 }
 
 /* See ask_again_locked. */

@@ -172,6 +172,14 @@ void nrd_js_partition_changed(NrdPartition *partition)
     g_mutex_unlock(&partition->lock);
 }
 
+bool nrd_js_partition_is_silent(NrdPartition *partition)
+{
+    g_mutex_lock(&partition->lock);
+    bool silent = partition->reason != NULL;
+    g_mutex_unlock(&partition->lock);
+    return silent;
+}
+
 bool nrd_js_partition_known(NrdPartition *partition)
 {
     g_mutex_lock(&partition->lock);

@@ -154,6 +154,12 @@ static int64_t look_locked(NrdJsPulls *pulls, int64_t now_ms, GPtrArray *over, G
     return next_ms;
 }
 
+/* A wait that ended without a record, while there were servers to ask: else it is no end of the records. */
+static int why_over(NrdJsPulls *pulls, const NrdJsTake *take)
+{
+    return !take->nobody && nrd_js_conn_is_up(pulls->engine->conn) ? -ETIMEDOUT : -EIO;
+}
+
 static void on_timer(void *user_data)
 {
     NrdJsPulls *pulls = user_data;
@@ -170,13 +176,13 @@ static void on_timer(void *user_data)
         nrd_timer_set_earlier(pulls->engine->timers, &pulls->timer, next_ms);
     g_mutex_unlock(&pulls->lock);
     for (guint i = 0; i < over->len; i++)
-        nrd_js_take_finish(pulls, over->pdata[i], -ETIMEDOUT);
+        nrd_js_take_finish(pulls, over->pdata[i], why_over(pulls, over->pdata[i]));
     for (guint i = 0; i < stale->len; i++)
         nrd_js_got_give_back(stale->pdata[i]);
     for (guint i = 0; i < renew->len; i++)
         nrd_js_take_start_later(pulls, g_array_index(renew, uint64_t, i));
     for (guint i = 0; i < silent->len; i++)
-        nrd_js_take_found_nothing(pulls, g_array_index(silent, uint64_t, i), -EAGAIN);
+        nrd_js_take_was_silent(pulls, g_array_index(silent, uint64_t, i));
 }
 
 /* ---- life ---- */

@@ -51,6 +51,7 @@ typedef struct NrdJsTake {
     uint32_t first, n_asked; /* where it began to ask what is there now, and how many have said that nothing is */
     int64_t deadline_ms;     /* monotonic; INT64_MAX: for ever */
     int64_t renew_ms;        /* when an answer is overdue; INT64_MAX: none is awaited */
+    bool nobody;             /* the last answer was that nobody is there */
     natsSubscription *inbox;
     char *reply;            /* its subject */
     bool again, asks_again; /* it has found nothing once, and waits to ask anew: see ask_again_locked */
@@ -114,6 +115,9 @@ void nrd_js_take_start_later(NrdJsPulls *pulls, uint64_t number);
 
 /* The next partition is asked, or the wait begins, or it ends with this error. */
 void nrd_js_take_found_nothing(NrdJsPulls *pulls, uint64_t number, int error);
+
+/* The servers have not answered: asks, on a thread that may block, whether they are there at all, then as above. */
+void nrd_js_take_was_silent(NrdJsPulls *pulls, uint64_t number);
 
 bool nrd_js_take_is_parked(const NrdJsTake *take);
 void nrd_js_take_renew_locked(NrdJsPulls *pulls, NrdJsTake *take, int64_t after_ms);

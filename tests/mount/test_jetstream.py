@@ -621,6 +621,7 @@ def test_no_quorum(own_servers, mount_on):
     fd = os.open(part + "/produce", os.O_RDWR)
     os.write(fd, b"kept\nalso\n")
     assert fails(os.fsync, fd) == errno.EIO
+    assert fails(read_file, part + "/drain") == errno.EIO  # not the end of the records
     assert "poisoned" in read_file(part + "/status").decode()
     for server in down:
         server.start()
