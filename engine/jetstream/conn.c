@@ -4,6 +4,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
 #include "engine/base/url.h"
+#include "engine/jetstream/gather.h"
 
 #include <errno.h>
 #include <string.h>
@@ -131,6 +132,26 @@ void nrd_js_later(NrdJsConn *conn, void (*fn)(void *user_data), void *user_data)
     *job = (Job){ fn, user_data };
     g_atomic_int_inc(&conn->n_jobs);
     g_thread_pool_push(conn->workers, job, NULL); /* a thread that cannot be made now: one of the others does it */
+}
+
+/* Somebody who is called when something is done. */
+typedef struct Done {
+    NrdDoneFn done;
+    void *user_data;
+    int error;
+} Done;
+
+static void run_done(void *user_data)
+{
+    Done *done = user_data;
+    done->done(done->user_data, done->error);
+    g_free(done);
+}
+
+void nrd_js_done_later(NrdJsConn *conn, NrdDoneFn done, void *user_data, int error)
+{
+    Done job = { done, user_data, error };
+    nrd_js_later(conn, run_done, g_memdup2(&job, sizeof job));
 }
 
 /* ---- the connection ---- */
@@ -379,9 +400,7 @@ void nrd_js_request(NrdJsConn *conn, const char *subject, const char *const *hea
 
 /* Somebody who waits for his answer. */
 typedef struct Waiting {
-    GMutex lock;
-    GCond done_cond;
-    bool done;
+    NrdJsCountdown countdown;
     int error;
     natsMsg *msg;
 } Waiting;
@@ -389,27 +408,18 @@ typedef struct Waiting {
 static void on_answer(void *user_data, int error, natsMsg *msg)
 {
     Waiting *waiting = user_data;
-    g_mutex_lock(&waiting->lock);
-    waiting->done = true;
     waiting->error = error;
     waiting->msg = msg;
-    g_cond_signal(&waiting->done_cond);
-    g_mutex_unlock(&waiting->lock);
+    nrd_js_countdown_one(&waiting->countdown);
 }
 
 int nrd_js_ask(NrdJsConn *conn, const char *subject, const char *const *headers, const void *data, size_t size,
                int64_t timeout_ms, natsMsg **ret_msg)
 {
-    Waiting waiting = { .done = false };
-    g_mutex_init(&waiting.lock);
-    g_cond_init(&waiting.done_cond);
+    Waiting waiting = { .error = 0 };
+    nrd_js_countdown_init(&waiting.countdown, 1);
     nrd_js_request(conn, subject, headers, data, size, timeout_ms, on_answer, &waiting);
-    g_mutex_lock(&waiting.lock);
-    while (!waiting.done)
-        g_cond_wait(&waiting.done_cond, &waiting.lock);
-    g_mutex_unlock(&waiting.lock);
-    g_mutex_clear(&waiting.lock);
-    g_cond_clear(&waiting.done_cond);
+    nrd_js_countdown_wait(&waiting.countdown);
     if (waiting.error == 0)
         *ret_msg = waiting.msg;
     return waiting.error;

@@ -12,6 +12,7 @@
 #define NRD_ENGINE_JETSTREAM_CONN_H
 
 #include "engine/base/macros.h"
+#include "engine/engine.h"
 #include "engine/timer.h"
 
 #include <glib.h>
@@ -58,5 +59,6 @@ void nrd_js_tell(NrdJsConn *conn, const char *subject, const char *reply, const 
 
 /* Calls fn on a thread that may block. */
 void nrd_js_later(NrdJsConn *conn, void (*fn)(void *user_data), void *user_data);
+void nrd_js_done_later(NrdJsConn *conn, NrdDoneFn done, void *user_data, int error);
 
 #endif

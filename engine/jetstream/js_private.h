@@ -5,7 +5,8 @@
  *   partition.c what is known of a stream      outbox.c   records on their way      producer.c producing
  *   pull.c      those who wait for records     ask.c      what is asked for them    now.c      readers that never wait
  *   hand.c      records that have come         lease.c    leases, settling          consume.c  watches, and consuming
- *   reading.c   records by offset and time, the log as text                         table.c    the table, what is not there
+ *   settle.c    settling durably, of topics    gather.c   several answers as one   glance.c   the engine at a glance
+ *   settings.c  a topic's record               reading.c  records, and the log     table.c    the table, what is not there
  *
  * Locks, in the order they may be taken, none of them held across an answer that is waited for but `admin` and a topic's
  * `guard`, nor across a call to who called us:
@@ -138,6 +139,8 @@ NrdPlace nrd_js_topic_place(const NrdTopic *topic);
 int nrd_js_topic_usable(NrdTopic *topic) NRD_MUST_CHECK; /* -EIDRM, -EIO */
 /* Streams for partitions [from, config.partitions). Blocks. */
 int nrd_js_topic_make_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t from) NRD_MUST_CHECK;
+/* Sets those of partitions [0, end) to the record's retention. Blocks. */
+int nrd_js_topic_update_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t end) NRD_MUST_CHECK;
 void nrd_js_topic_delete_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t from);
 
 /* ---- partition.c ---- */
@@ -182,6 +185,8 @@ void nrd_js_leases_free(NrdJsLeases *leases);
 /* A lease for a delivery: its nonce. reply is the subject that settles it. */
 uint64_t nrd_js_lease_add(NrdPartition *partition, uint64_t offset, const char *reply);
 void nrd_js_leases_clear(NrdPartition *partition); /* all are void */
+/* The subject that settles a live lease (g_free), or NULL. */
+char *nrd_js_lease_subject(NrdPartition *partition, uint64_t offset, uint64_t nonce);
 /* Forgets a lease that nobody was given; its delivery is still the caller's. */
 void nrd_js_lease_drop(NrdPartition *partition, uint64_t nonce);
 /* Gives a delivery back that nobody was given. */

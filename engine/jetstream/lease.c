@@ -144,13 +144,6 @@ void nrd_js_give_back(NrdEngine *engine, const char *reply)
 
 /* ---- acks ---- */
 
-static void answer_waiter(void *user_data)
-{
-    SyncWaiter *waiter = user_data;
-    waiter->done(waiter->user_data, waiter->error);
-    g_free(waiter);
-}
-
 static void answer_waiters_locked(NrdJsLeases *leases)
 {
     const Ack *first = leases->acks.head ? leases->acks.head->data : NULL;
@@ -160,7 +153,7 @@ static void answer_waiters_locked(NrdJsLeases *leases)
             i++;
             continue;
         }
-        nrd_js_later(leases->partition->topic->engine->conn, answer_waiter, g_memdup2(&waiter, sizeof waiter));
+        nrd_js_done_later(leases->partition->topic->engine->conn, waiter.done, waiter.user_data, waiter.error);
         g_array_remove_index(leases->waiters, i);
     }
 }
@@ -308,182 +301,12 @@ void nrd_js_partition_sync_frontier(NrdPartition *partition, NrdDoneFn done, voi
     g_mutex_unlock(&leases->lock);
 }
 
-/* ---- settling durably ---- */
-
-/* Acks that one thread waits for. */
-typedef struct Group {
-    GMutex lock;
-    GCond all_cond;
-    size_t n_left; /* guarded by lock */
-} Group;
-
-typedef struct Member {
-    Group *group;
-    int error;
-} Member;
-
-static void on_member_answer(void *user_data, int error, natsMsg *msg)
+char *nrd_js_lease_subject(NrdPartition *partition, uint64_t offset, uint64_t nonce)
 {
-    Member *member = user_data;
-    natsMsg_Destroy(msg);
-    g_mutex_lock(&member->group->lock);
-    member->error = error < 0 ? -EIO : 0;
-    if (--member->group->n_left == 0)
-        g_cond_signal(&member->group->all_cond);
-    g_mutex_unlock(&member->group->lock);
-}
-
-/* The subject of a live lease (g_free), or NULL. */
-static char *subject_of(NrdJsLeases *leases, const NrdHold *hold)
-{
+    NrdJsLeases *leases = partition->leases;
     g_mutex_lock(&leases->lock);
-    const Lease *lease = find_locked(leases, hold->offset, hold->nonce);
+    const Lease *lease = find_locked(leases, offset, nonce);
     char *reply = lease ? g_strdup(lease->reply) : NULL;
     g_mutex_unlock(&leases->lock);
     return reply;
-}
-
-static void ask_member(NrdPartition *partition, const NrdHold *hold, Member *member)
-{
-    g_autofree char *reply = subject_of(partition->leases, hold);
-    if (reply) {
-        nrd_js_request(partition->topic->engine->conn, reply, NULL, "+ACK", 4, ANSWER_MS, on_member_answer, member);
-        return;
-    }
-    g_mutex_lock(&member->group->lock);
-    member->error = -ESTALE;
-    member->group->n_left--;
-    g_mutex_unlock(&member->group->lock);
-}
-
-/* One try at those that have the error -EIO. */
-static void ask_all(NrdPartition *partition, const NrdHold *holds, size_t n, Member *members, Group *group)
-{
-    for (size_t i = 0; i < n; i++)
-        group->n_left += members[i].error == -EIO;
-    for (size_t i = 0; i < n; i++)
-        if (members[i].error == -EIO)
-            ask_member(partition, &holds[i], &members[i]);
-    g_mutex_lock(&group->lock);
-    while (group->n_left > 0)
-        g_cond_wait(&group->all_cond, &group->lock);
-    g_mutex_unlock(&group->lock);
-}
-
-static void forget_settled(NrdJsLeases *leases, const NrdHold *holds, size_t n, const Member *members)
-{
-    g_mutex_lock(&leases->lock);
-    for (size_t i = 0; i < n; i++) {
-        if (members[i].error != 0)
-            continue;
-        nrd_counter_add(NRD_COUNTER_SETTLED, 1);
-        g_hash_table_remove(leases->leases, &holds[i].nonce);
-    }
-    g_mutex_unlock(&leases->lock);
-}
-
-static bool any_unanswered(const Member *members, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (members[i].error == -EIO)
-            return true;
-    return false;
-}
-
-/* Again and again while a leader is being elected. Those without an answer keep their lease, as long as it lasts. */
-int nrd_js_partition_settle_durably(NrdPartition *partition, const NrdHold *holds, size_t n, int *ret_errors)
-{
-    if (atomic_load(&partition->topic->deleted)) {
-        for (size_t i = 0; i < n; i++)
-            ret_errors[i] = -EIDRM;
-        return -EIDRM;
-    }
-    Group group = { .n_left = 0 };
-    g_autofree Member *members = g_new(Member, n);
-    int64_t until_ms = nrd_clock_mono_ms() + NRD_JS_PATIENCE_MS;
-    g_mutex_init(&group.lock);
-    g_cond_init(&group.all_cond);
-    for (size_t i = 0; i < n; i++)
-        members[i] = (Member){ &group, -EIO };
-    ask_all(partition, holds, n, members, &group);
-    while (any_unanswered(members, n) && nrd_clock_mono_ms() < until_ms &&
-           !atomic_load(&partition->topic->engine->stopping)) {
-        g_usleep(RETRY_MS * 1000);
-        ask_all(partition, holds, n, members, &group);
-    }
-    g_mutex_clear(&group.lock);
-    g_cond_clear(&group.all_cond);
-    forget_settled(partition->leases, holds, n, members);
-    nrd_js_partition_changed(partition);
-    for (size_t i = 0; i < n; i++)
-        ret_errors[i] = members[i].error;
-    return 0;
-}
-
-/* ---- of a topic as a whole ---- */
-
-int nrd_js_topic_settle(NrdTopic *topic, uint32_t partition, NrdVerb verb, uint64_t offset, uint64_t nonce)
-{
-    NrdPartition *of = nrd_js_topic_partition(topic, partition);
-    return of ? nrd_js_partition_settle(of, verb, offset, nonce) : -EINVAL;
-}
-
-size_t nrd_js_topic_settle_many(NrdTopic *topic, NrdVerb verb, const NrdHold *holds, size_t n, int *ret_error)
-{
-    size_t done = 0;
-    int rc = 0;
-    while (done < n && rc == 0) {
-        rc = nrd_js_topic_settle(topic, holds[done].partition, verb, holds[done].offset, holds[done].nonce);
-        done += rc == 0;
-    }
-    *ret_error = rc;
-    return done;
-}
-
-/* A sync of several partitions, told when the last is done. */
-typedef struct TopicSync {
-    gint n_pending; /* atomic */
-    gint error;     /* atomic: the first one */
-    NrdDoneFn done;
-    void *user_data;
-} TopicSync;
-
-static void on_part_synced(void *user_data, int error)
-{
-    TopicSync *sync = user_data;
-    if (error < 0)
-        g_atomic_int_compare_and_exchange(&sync->error, 0, error);
-    if (!g_atomic_int_dec_and_test(&sync->n_pending))
-        return;
-    sync->done(sync->user_data, g_atomic_int_get(&sync->error));
-    g_free(sync);
-}
-
-void nrd_js_topic_sync_frontiers(NrdTopic *topic, NrdDoneFn done, void *user_data)
-{
-    uint32_t n = nrd_js_topic_n_partitions(topic);
-    TopicSync *sync = g_new0(TopicSync, 1);
-    *sync = (TopicSync){ .n_pending = (gint)n + 1, .done = done, .user_data = user_data };
-    for (uint32_t i = 0; i < n; i++)
-        nrd_js_partition_sync_frontier(nrd_js_topic_partition(topic, i), on_part_synced, sync);
-    on_part_synced(sync, 0);
-}
-
-/* holds are in order of partition; up to the first partition that fails. */
-int nrd_js_topic_settle_durably(NrdTopic *topic, const NrdHold *holds, size_t n, int *ret_errors)
-{
-    int rc = 0;
-    for (size_t i = 0; i < n;) {
-        size_t end = i;
-        while (end < n && holds[end].partition == holds[i].partition)
-            end++;
-        NrdPartition *partition = nrd_js_topic_partition(topic, holds[i].partition);
-        if (rc == 0 && partition)
-            rc = nrd_js_partition_settle_durably(partition, holds + i, end - i, ret_errors + i);
-        else
-            for (size_t k = i; k < end; k++)
-                ret_errors[k] = rc < 0 ? rc : -EINVAL;
-        i = end;
-    }
-    return rc;
 }

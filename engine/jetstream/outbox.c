@@ -45,7 +45,6 @@ typedef struct SyncWaiter {
     uint64_t number;
     NrdDoneFn done;
     void *user_data;
-    int error;
 } SyncWaiter;
 
 /* A run of offsets of one partition, for the lines that a writer reads back. */
@@ -206,13 +205,6 @@ void nrd_js_outbox_add(NrdJsOutbox *outbox, const NrdNewRecord *records, size_t 
 
 /* ---- answering those who wait ---- */
 
-static void answer_waiter(void *user_data)
-{
-    SyncWaiter *waiter = user_data;
-    waiter->done(waiter->user_data, waiter->error);
-    g_free(waiter);
-}
-
 /* Those about records below `number`; with an error all of them. */
 static void answer_locked(NrdJsOutbox *outbox, uint64_t number, int error)
 {
@@ -222,8 +214,7 @@ static void answer_locked(NrdJsOutbox *outbox, uint64_t number, int error)
             i++;
             continue;
         }
-        waiter.error = error;
-        nrd_js_later(outbox->topic->engine->conn, answer_waiter, g_memdup2(&waiter, sizeof waiter));
+        nrd_js_done_later(outbox->topic->engine->conn, waiter.done, waiter.user_data, error);
         g_array_remove_index(outbox->waiters, i);
     }
 }

@@ -1,4 +1,5 @@
 /* Producers, of a partition and of a topic as a whole: engine.h over outbox.h, and what concerns several open files. */
+#include "engine/jetstream/gather.h"
 #include "engine/jetstream/outbox.h"
 
 /* References to the outboxes beside this one (NULL: all) of a partition or of a topic as a whole. */
@@ -22,25 +23,6 @@ static void flush_all(GPtrArray *list, GMutex *lock)
     }
 }
 
-/* A sync of several outboxes, told when the last is done. */
-typedef struct FileSync {
-    gint n_pending; /* atomic */
-    gint error;     /* atomic: the first one */
-    NrdDoneFn done;
-    void *user_data;
-} FileSync;
-
-static void part_done(void *user_data, int error)
-{
-    FileSync *sync = user_data;
-    if (error < 0)
-        g_atomic_int_compare_and_exchange(&sync->error, 0, error);
-    if (!g_atomic_int_dec_and_test(&sync->n_pending))
-        return;
-    sync->done(sync->user_data, g_atomic_int_get(&sync->error));
-    g_free(sync);
-}
-
 static void sync_outbox(NrdJsOutbox *outbox, NrdSyncScope scope, NrdDoneFn done, void *user_data)
 {
     GMutex *lock;
@@ -50,13 +32,12 @@ static void sync_outbox(NrdJsOutbox *outbox, NrdSyncScope scope, NrdDoneFn done,
         return;
     }
     g_autoptr(GPtrArray) others = siblings(list, lock, outbox);
-    FileSync *sync = g_new0(FileSync, 1);
-    *sync = (FileSync){ .n_pending = (gint)others->len + 1, .done = done, .user_data = user_data };
+    NrdJsGather *gather = nrd_js_gather_new((size_t)others->len + 1, done, user_data);
     for (guint i = 0; i < others->len; i++) {
-        nrd_js_outbox_sync(others->pdata[i], part_done, sync);
+        nrd_js_outbox_sync(others->pdata[i], nrd_js_gather_one, gather);
         nrd_js_outbox_unref(others->pdata[i]);
     }
-    nrd_js_outbox_sync(outbox, part_done, sync);
+    nrd_js_outbox_sync(outbox, nrd_js_gather_one, gather);
 }
 
 /* ---- engine.h ---- */

@@ -5,6 +5,7 @@
  *
  * The log as text has no size that could be told without reading it: st_size is what was read through the open file, 0 at
  * first, and a read goes on from where the last one ended. A reader keeps where in the text each chunk of records began, so going back costs one chunk. */
+#include "engine/jetstream/gather.h"
 #include "engine/jetstream/js_private.h"
 
 #include "engine/base/clock.h"
@@ -79,15 +80,9 @@ static int record_of_leader(NrdPartition *partition, uint64_t sequence, NrdRecor
 
 /* ---- several at once ---- */
 
-/* Answers to direct gets of a run of sequences. */
-typedef struct Fetch {
-    GMutex lock;
-    GCond all_cond;
-    guint n_left; /* guarded by lock */
-} Fetch;
-
+/* A record that is asked for. */
 typedef struct Slot {
-    Fetch *fetch;
+    NrdJsCountdown *countdown;
     uint64_t sequence;
     int error;
     NrdRecord record;
@@ -98,30 +93,21 @@ static void on_record(void *user_data, int error, natsMsg *msg)
     Slot *slot = user_data;
     slot->error = error < 0 ? error : record_of_direct(msg, slot->sequence, &slot->record);
     natsMsg_Destroy(msg);
-    g_mutex_lock(&slot->fetch->lock);
-    if (--slot->fetch->n_left == 0)
-        g_cond_signal(&slot->fetch->all_cond);
-    g_mutex_unlock(&slot->fetch->lock);
+    nrd_js_countdown_one(slot->countdown);
 }
 
 static void fetch_direct(NrdPartition *partition, Slot *slots, guint n)
 {
-    Fetch fetch = { .n_left = n };
+    NrdJsCountdown countdown;
     g_autofree char *subject = g_strdup_printf("$JS.API.DIRECT.GET.%s", partition->stream);
-    g_mutex_init(&fetch.lock);
-    g_cond_init(&fetch.all_cond);
+    nrd_js_countdown_init(&countdown, n);
     for (guint i = 0; i < n; i++) {
         char json[48];
         g_snprintf(json, sizeof json, "{\"seq\":%" G_GUINT64_FORMAT "}", slots[i].sequence);
-        slots[i].fetch = &fetch;
+        slots[i].countdown = &countdown;
         nrd_js_request(partition->topic->engine->conn, subject, NULL, json, strlen(json), GET_MS, on_record, &slots[i]);
     }
-    g_mutex_lock(&fetch.lock);
-    while (fetch.n_left > 0)
-        g_cond_wait(&fetch.all_cond, &fetch.lock);
-    g_mutex_unlock(&fetch.lock);
-    g_mutex_clear(&fetch.lock);
-    g_cond_clear(&fetch.all_cond);
+    nrd_js_countdown_wait(&countdown);
 }
 
 /* The records [first, first + n): what is not there has the error -ENOENT. Any other failure is the result. */
