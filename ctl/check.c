@@ -15,8 +15,10 @@
 
 static const NrdCliVerb verb = {
     .arguments = "DATA",
-    .summary = "Checks every file of the data directory DATA, which no daemon may serve meanwhile. Changes nothing.\n"
-               "Prints a line for each finding: an error is damage, a note is what a crash leaves or a start repairs.",
+    .summary =
+        "Checks every file of the data directory DATA, which no daemon may serve meanwhile. Changes nothing.\n"
+        "Prints a line for each finding, and what to do next. An error is damage, or what the next start makes worse;\n"
+        "a note is what a crash leaves or a start repairs.",
     .details =
         "Exit status: the sum of 0 (clean), 4 (errors were found), 8 (the check could not be done, or not whole;\n"
         "also: a daemon serves DATA), 16 (usage), 32 (interrupted).",
@@ -36,7 +38,7 @@ static uint64_t size_below(int root_fd, const char *dir, int depth)
         const char *name = names->pdata[i];
         g_autofree char *path = g_strconcat(dir, "/", name, NULL);
         struct stat st;
-        if (strstr(name, ".stale-") || nrd_io_stat(root_fd, path, &st) < 0)
+        if (nrd_io_stat(root_fd, path, &st) < 0)
             continue;
         if (S_ISDIR(st.st_mode))
             sum += size_below(root_fd, path, depth + 1);
@@ -54,7 +56,7 @@ static void check_top(NrdCheck *check)
     g_autoptr(GPtrArray) names = NULL;
     int rc = nrd_io_list_dir(check->root_fd, ".", &names);
     if (rc < 0) {
-        nrd_check_unreadable(check, ".", rc);
+        nrd_check_unreadable(check, ".", NRD_OUT_DAEMON, rc);
         return;
     }
     for (guint i = 0; i < names->len; i++) {
@@ -70,8 +72,9 @@ static void free_record(gpointer record)
 
 static void check_all(NrdCheck *check, const char *damage)
 {
+    check->refused = damage != NULL;
     if (damage)
-        nrd_check_error(check, ".", "layout", "%s", damage);
+        nrd_check_error(check, ".", "layout", "no daemon starts: %s", damage);
     if (check->progress.shown)
         check->progress.total_bytes =
             size_below(check->root_fd, "topics", 0) + size_below(check->root_fd, "ingress", 0);
@@ -94,6 +97,7 @@ static void sum_up(NrdCheck *check, const char *data)
                data, nrd_cli_interrupted() ? "interrupted; so far " : "", check->n_errors, check->n_notes,
                check->n_topics, check->n_partitions, check->n_segments, check->n_frames, check->n_records,
                check->n_wal_entries);
+        nrd_check_print_advice(check);
         return;
     }
     nrd_json_object(check->json, NULL);
@@ -109,6 +113,7 @@ static void sum_up(NrdCheck *check, const char *data)
     nrd_json_number(check->json, "ingress_entries", check->n_wal_entries);
     nrd_json_bool(check->json, "cancelled", nrd_cli_interrupted());
     nrd_json_number(check->json, "exit", (uint64_t)check->exit);
+    nrd_check_print_advice(check);
     nrd_json_object_end(check->json);
     nrd_json_object_end(check->json);
 }

@@ -67,16 +67,16 @@ void nrd_check_cursor(NrdCheck *check, const char *path, uint64_t end_offset)
     gsize size;
     int rc = nrd_io_read_file(check->root_fd, path, (size_t)2 * NRD_CURSOR_FILE_BYTES, &bytes);
     if (rc < 0 && rc != -EFBIG) {
-        nrd_check_unreadable(check, path, rc);
+        nrd_check_unreadable(check, path, NRD_OUT_CURSOR, rc);
         return;
     }
     const uint8_t *data = bytes ? g_bytes_get_data(bytes, &size) : NULL;
     if (!data || !find_newest(data, size, &newest))
-        nrd_check_error(check, path, "cursor", "no valid slot; what was copied since the attach may be copied again");
+        nrd_check_error(check, path, "cursor", "no valid slot; what was committed since the attach is copied again");
     else if (newest.offset > end_offset)
         nrd_check_error(check, path, "cursor",
                         "it says that offsets below %" PRIu64 " were copied, but the records end at %" PRIu64
-                        ": records are lost",
+                        ": records are lost; what was committed since the attach is copied again",
                         newest.offset, end_offset);
     else if (has_damaged_slot(data, size) || size < NRD_CURSOR_FILE_BYTES)
         nrd_check_note(check, path, "cursor",

@@ -22,21 +22,33 @@ typedef struct Walk {
     uint64_t n_orphans; /* ... of topics that are gone */
 } Walk;
 
-static void check_checkpoint(NrdCheck *check, NrdCheckpoint *checkpoint)
+static const char checkpoint_path[] = NRD_WAL_DIR "/checkpoint";
+
+/* Whether it is damaged; told when it is known what it would speak of. */
+static bool read_checkpoint(NrdCheck *check, NrdCheckpoint *checkpoint)
 {
-    static const char path[] = NRD_WAL_DIR "/checkpoint";
     g_autoptr(GBytes) bytes = NULL;
     gsize size;
-    int rc = nrd_io_read_file(check->root_fd, path, CHECKPOINT_MAX_BYTES, &bytes);
+    int rc = nrd_io_read_file(check->root_fd, checkpoint_path, CHECKPOINT_MAX_BYTES, &bytes);
     if (rc == -ENOENT)
-        return;
-    if (rc < 0) {
-        nrd_check_unreadable(check, path, rc);
-        return;
+        return false;
+    if (rc < 0 && rc != -EFBIG) {
+        nrd_check_unreadable(check, checkpoint_path, NRD_OUT_INGRESS, rc);
+        return false;
     }
-    const uint8_t *data = g_bytes_get_data(bytes, &size);
-    if (!data || nrd_checkpoint_decode(data, size, checkpoint) < 0)
-        nrd_check_error(check, path, "checkpoint", "damaged: what stands in the ingress WAL may be committed twice");
+    const uint8_t *data = bytes ? g_bytes_get_data(bytes, &size) : NULL;
+    return !data || nrd_checkpoint_decode(data, size, checkpoint) < 0;
+}
+
+static void tell_checkpoint(NrdCheck *check)
+{
+    if (check->n_wal_entries > 0)
+        nrd_check_error(check, checkpoint_path, "checkpoint",
+                        "damaged: what stands in the ingress WAL is committed again, records may come twice");
+    else
+        nrd_check_note(
+            check, checkpoint_path, "checkpoint",
+            "damaged, which costs nothing: no entry stands in the ingress WAL; the next stop writes it anew");
 }
 
 static void count_entry(Walk *walk, const NrdEntryView *view)
@@ -119,7 +131,7 @@ static void check_segment(Walk *walk)
         rc = nrd_io_map(fd, (size_t)size, &bytes);
     nrd_io_close(&fd);
     if (rc < 0) {
-        nrd_check_unreadable(walk->check, walk->segment->path, rc);
+        nrd_check_unreadable(walk->check, walk->segment->path, NRD_OUT_INGRESS, rc);
         return;
     }
     nrd_progress_begin(&walk->check->progress, size);
@@ -134,7 +146,7 @@ static void check_segments(NrdCheck *check, GPtrArray *segments)
     NrdCheckpoint checkpoint;
     Walk walk = { .check = check, .checkpoint = &checkpoint };
     nrd_checkpoint_init(&checkpoint);
-    check_checkpoint(check, &checkpoint);
+    bool damaged = read_checkpoint(check, &checkpoint);
     g_ptr_array_sort(segments, nrd_wal_segment_compare);
     for (guint i = 0; i < segments->len && nrd_check_going(check); i++) {
         walk.segment = segments->pdata[i];
@@ -142,6 +154,8 @@ static void check_segments(NrdCheck *check, GPtrArray *segments)
         check_segment(&walk);
     }
     nrd_checkpoint_clear(&checkpoint);
+    if (damaged)
+        tell_checkpoint(check);
     if (walk.n_waiting > 0)
         nrd_check_note(check, NRD_WAL_DIR, "ingress",
                        "%" PRIu64 " record%s still to be committed to the partitions (%" PRIu64
@@ -157,7 +171,10 @@ static void unref_segment(gpointer segment)
 void nrd_check_ingress(NrdCheck *check)
 {
     g_autoptr(GPtrArray) segments = g_ptr_array_new_with_free_func(unref_segment);
-    g_autoptr(GPtrArray) names = nrd_check_list(check, NRD_WAL_DIR);
+    g_autoptr(GPtrArray) names = nrd_check_list(check, NRD_WAL_DIR,
+                                                "missing; the next start makes it; what topics had acknowledged and "
+                                                "not committed to a partition went with it, as "
+                                                "with a copy that was made of a running daemon's files");
     if (!names)
         return;
     for (guint i = 0; i < names->len; i++) {

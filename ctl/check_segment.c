@@ -135,15 +135,16 @@ static bool all_zero(Walk *walk, uint64_t pos, uint64_t end)
 static void judge_sealed(Walk *walk, const NrdIndex *index)
 {
     uint64_t size = walk->segment->file->size_bytes;
-    NrdSpot spot = { walk->path, "frame", true, index->end.pos, size, false, 0, 0 };
+    NrdSpot spot = { walk->path, "stray", true, index->end.pos, size, false, 0, 0 };
     if (walk->over_end > 0)
         nrd_check_error(walk->check, walk->path, "frame",
                         "its last frame goes on to offset %" PRIu64 ", but the next segment begins at %" PRIu64,
                         walk->over_end, walk->segment->end_offset);
     /* zeros written ahead of the tail may have been left when it was sealed */
     if (index->end.pos < size && !all_zero(walk, index->end.pos, size) && nrd_check_going(walk->check))
-        nrd_check_tell(walk->check, NRD_ERROR, &spot,
-                       "bytes behind the last record of a sealed segment: nobody reads them");
+        nrd_check_tell(walk->check, NRD_NOTE, &spot,
+                       "bytes behind the last record of a sealed segment, as a failed commit or another program leaves "
+                       "them: no record is missing, and nobody reads them");
 }
 
 static void judge_lost_tail(Walk *walk, const NrdIndex *index)
@@ -164,20 +165,35 @@ static void judge_active(Walk *walk, const NrdIndex *index, const NrdScanTail *t
     NrdSpot spot = { walk->path, "tail", true, index->end.pos, size, false, 0, 0 };
     if (tail->misnamed) {
         nrd_check_error(walk->check, walk->path, "frame",
-                        "it holds frames of other offsets than its name says; give it its name back or move it away");
+                        "it holds frames of other offsets than its name says: " NRD_OUT_PARTITION
+                        "; give it its name back or move it away");
         return;
     }
     if (hwm->clean && hwm->value > index->end.offset)
         judge_lost_tail(walk, index);
     else if (tail->torn && !tail->only_zeros)
-        nrd_check_tell(walk->check, NRD_NOTE, &spot, "torn tail%s; the next start cuts it",
-                       hwm->clean ? " above the high watermark: nobody was promised it" : ", as a crash leaves it");
+        nrd_check_tell(walk->check, NRD_NOTE, &spot, "torn tail%s; %s",
+                       hwm->clean ? " above the high watermark: nobody was promised it" : ", as a crash leaves it",
+                       index->gaps->len > 0 ? "it stays, for there is damage before it" : "the next start cuts it");
     if (!hwm->clean || hwm->value >= index->end.offset)
         return;
     spot = (NrdSpot){ walk->path,       "hidden", false, 0, 0, true, MAX(hwm->value, walk->segment->file->base),
                       index->end.offset };
     if (!walk->hwm_inside)
         nrd_check_tell(walk->check, NRD_NOTE, &spot, "whole records above the high watermark: hidden until a commit");
+}
+
+/* Where the partition's high watermark is to a daemon that opens this (recovery.c). */
+static uint64_t boundary(const Walk *walk, const NrdIndex *index, const NrdScanTail *tail)
+{
+    const NrdHwm *hwm = &walk->segment->hwm;
+    uint64_t end = index->end.offset;
+    if (tail->misnamed)
+        return UINT64_MAX; /* nobody opens it */
+    if (!hwm->clean)
+        return end;
+    bool rotten = hwm->value > end && tail->torn && hwm->value - end <= tail->max_n_lost;
+    return rotten ? hwm->value : MIN(hwm->value, end);
 }
 
 /* ---- the side index ---- */
@@ -210,12 +226,12 @@ static void check_sealed_index(Walk *walk, const char *path, const NrdIndexFileI
     NrdIndexMap *map = NULL;
     struct stat st;
     int rc = nrd_io_stat(walk->check->root_fd, path, &st);
-    if (rc == -ENOENT)
-        return; /* made when it is needed */
+    if (rc == -ENOENT || (rc == 0 && !S_ISREG(st.st_mode)))
+        return; /* made when it is needed; or told with the names of the folder */
     if (rc == 0)
         rc = nrd_index_file_map(id, &map);
     if (rc < 0 && rc != -ENOENT)
-        nrd_check_unreadable(walk->check, path, rc);
+        nrd_check_unreadable(walk->check, path, NRD_OUT_SIDE_FILE, rc);
     else if (rc == -ENOENT || map->end.text_bytes != index->end.text_bytes ||
              map->end.commit_ms != index->end.commit_ms || !items_valid(map, index))
         nrd_check_note(walk->check, path, "index",
@@ -237,9 +253,10 @@ static void check_closed_index(Walk *walk, const NrdIndexFileId *id, const NrdIn
                         "%" PRIu64 " lies within a frame, where no commit ends: it is damaged", hwm->value);
     else if (below && nrd_index_file_read_end(id, &end, &n_gaps) == 0)
         nrd_check_error(walk->check, path, "hwm",
-                        "it says %" PRIu64 ", but the log was closed with records up to %" PRIu64
-                        ": it is damaged, and hides committed records",
-                        hwm->value, index->end.offset);
+                        "records from %" PRIu64 " up to %" PRIu64
+                        " are not served, since it ends before them, and the log was closed with them: it is damaged, "
+                        "and hides committed records",
+                        hwm->value, index->end.offset - 1);
 }
 
 static void check_index(Walk *walk, const NrdIndex *index)
@@ -269,11 +286,12 @@ static int scan(Walk *walk)
     int rc = nrd_scan_segment_watched(&want, &watch, &index, &tail);
     if (rc < 0)
         return rc;
-    segment->tail = index->end.offset;
-    if (is_active(walk))
+    if (is_active(walk)) {
+        segment->boundary = boundary(walk, index, &tail);
         judge_active(walk, index, &tail);
-    else
+    } else {
         judge_sealed(walk, index);
+    }
     if (nrd_check_going(walk->check))
         check_index(walk, index);
     nrd_index_free(index);
@@ -293,7 +311,6 @@ bool nrd_check_segment(NrdSegmentCheck *segment)
 {
     g_autofree char *path = g_strdup_printf("%s/%020" PRIu64 ".log", segment->dir, segment->file->base);
     Walk walk = { .segment = segment, .check = segment->check, .path = path };
-    segment->tail = segment->file->base;
     segment->check->n_segments++;
     walk.fd = nrd_io->open(segment->check->root_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
     int rc = walk.fd < 0 ? walk.fd : 0;
@@ -304,7 +321,7 @@ bool nrd_check_segment(NrdSegmentCheck *segment)
         nrd_io_close(&walk.fd);
     }
     if (rc < 0)
-        nrd_check_unreadable(segment->check, path, rc);
+        nrd_check_unreadable(segment->check, path, NRD_OUT_PARTITION, rc);
     tell_times(&walk);
     return rc == 0;
 }

@@ -11,10 +11,10 @@ typedef struct NrdSegmentCheck {
     NrdCheck *check;
     const char *dir; /* the partition's */
     const NrdSegmentFile *file;
-    NrdHwm hwm;          /* of the partition */
+    NrdHwm hwm;          /* of the partition, not below the newest segment's base */
     uint64_t end_offset; /* the next segment's base; UINT64_MAX: this is the active one */
     int64_t *last_ms;    /* commit time of the record before; moved on */
-    uint64_t tail;       /* set: where its records end */
+    uint64_t boundary;   /* set for the active one: where the high watermark is to a daemon */
 } NrdSegmentCheck;
 
 /* Walks the segment and tells what is wrong; false when it could not be read. */

@@ -45,20 +45,45 @@ void nrd_check_tell(NrdCheck *check, NrdSeverity severity, const NrdSpot *spot, 
     va_start(args, format);
     g_autofree char *text = g_strdup_vprintf(format, args);
     va_end(args);
+    if (severity == NRD_ERROR)
+        check->n_errors++;
+    else
+        check->n_notes++;
+    if (check->quiet)
+        return;
     nrd_progress_clear(&check->progress);
     if (check->json)
         tell_json(check, severity, spot, text);
     else
         tell_text(severity, spot, text);
     if (severity == NRD_ERROR) {
-        check->n_errors++;
         check->exit |= NRD_CHECK_ERRORS;
-    } else {
-        check->n_notes++;
+        nrd_check_advise(check, spot->kind);
     }
 }
 
-void nrd_check_unreadable(NrdCheck *check, const char *path, int error)
+static const char *kind_of(const NrdCheck *check, const char *path)
+{
+    struct stat st;
+    if (nrd_io_stat(check->root_fd, path, &st) < 0)
+        return "something else";
+    switch (st.st_mode & S_IFMT) {
+    case S_IFREG:
+        return "a plain file";
+    case S_IFDIR:
+        return "a folder";
+    case S_IFLNK:
+        return "a symbolic link";
+    case S_IFIFO:
+        return "a FIFO";
+    case S_IFSOCK:
+        return "a socket";
+    default:
+        return "a device";
+    }
+}
+
+void nrd_check_unreadable(NrdCheck *check, const char *path, const char *outcome, int error)
 {
     switch (-error) {
     case ECANCELED:
@@ -74,24 +99,28 @@ void nrd_check_unreadable(NrdCheck *check, const char *path, int error)
         check->exit |= NRD_CHECK_FAILED;
         return;
     case EINVAL:
+    case EISDIR:
     case ELOOP:
     case ENXIO:
+    case ENODEV:
     case ENOTDIR:
-        nrd_check_error(check, path, "read", "something else stands in the place of this file or folder");
+        nrd_check_error(check, path, "read", "%s stands in its place: %s", kind_of(check, path), outcome);
         return;
     default:
-        nrd_check_error(check, path, "read", "it cannot be read: %s", g_strerror(-error));
+        nrd_check_error(check, path, "read", "it cannot be read: %s: %s", g_strerror(-error), outcome);
     }
 }
 
-GPtrArray *nrd_check_list(NrdCheck *check, const char *dir)
+GPtrArray *nrd_check_list(NrdCheck *check, const char *dir, const char *missing)
 {
     GPtrArray *names = NULL;
     int rc = nrd_io_list_dir(check->root_fd, dir, &names);
+    if (rc < 0 && check->refused && rc != -EACCES && rc != -EPERM)
+        return NULL; /* that is why, and has been told */
     if (rc == -ENOENT)
-        nrd_check_note(check, dir, "folder", "missing; the next start makes it");
+        nrd_check_note(check, dir, "folder", "%s", missing);
     else if (rc < 0)
-        nrd_check_unreadable(check, dir, rc);
+        nrd_check_unreadable(check, dir, NRD_OUT_DAEMON, rc);
     return rc < 0 ? NULL : names;
 }
 

@@ -25,7 +25,7 @@ static void check_record(NrdCheck *check, const char *path, const char *topic)
     int rc = nrd_io_read_file(check->root_fd, path, RECORD_MAX_BYTES, &bytes);
     if (rc < 0) {
         check->record_damaged = true;
-        nrd_check_unreadable(check, path, rc);
+        nrd_check_unreadable(check, path, NRD_OUT_TOPIC, rc);
         return;
     }
     const void *data = g_bytes_get_data(bytes, &size);
@@ -39,7 +39,7 @@ static void check_record(NrdCheck *check, const char *path, const char *topic)
 
 void nrd_check_records(NrdCheck *check)
 {
-    g_autoptr(GPtrArray) names = nrd_check_list(check, "meta");
+    g_autoptr(GPtrArray) names = nrd_check_list(check, "meta", "missing; the next start makes it");
     if (!names)
         return;
     for (guint i = 0; i < names->len && nrd_check_going(check); i++) {
@@ -55,6 +55,22 @@ void nrd_check_records(NrdCheck *check)
 
 /* ---- topics/ ---- */
 
+/* Whether the marker is that of another topic, which has a record: then the folder is kept, under another name. */
+static bool tell_exchanged(NrdCheck *check, const char *path, const NrdTopicRecord *record, GBytes *marker)
+{
+    gsize size = 0;
+    const char *data = marker ? g_bytes_get_data(marker, &size) : NULL;
+    g_autofree char *text = g_strndup(data ? data : "", size);
+    const char *other = nrd_check_topic_of(check, g_strchomp(text));
+    if (!other || strcmp(other, record->name) == 0)
+        return false;
+    nrd_check_error(check, path, "incarnation",
+                    "it is marked as the folder of the topic %s: the next start sets it aside as %s.stale-%s, deletes "
+                    "nothing of it, and serves %s anew, empty; give the folders their names before that",
+                    other, record->name, text, record->name);
+    return true;
+}
+
 /* Whose folder it is. */
 static void check_marker(NrdCheck *check, const char *dir, const NrdTopicRecord *record)
 {
@@ -63,9 +79,11 @@ static void check_marker(NrdCheck *check, const char *dir, const NrdTopicRecord 
     g_autoptr(GBytes) bytes = NULL;
     int rc = nrd_io_read_file(check->root_fd, path, MARKER_MAX_BYTES, &bytes);
     if (rc < 0 && rc != -ENOENT) {
-        nrd_check_unreadable(check, path, rc);
+        nrd_check_unreadable(check, path, NRD_OUT_TOPIC, rc);
         return;
     }
+    if (tell_exchanged(check, path, record, bytes))
+        return;
     if (nrd_incarnation_verify(check->root_fd, record->name, record->id, &why) < 0)
         nrd_check_error(check, path, "incarnation", "%s", why ? why : "it cannot be judged");
     else if (rc == -ENOENT || g_bytes_get_size(bytes) < NRD_INCARNATION_DIGITS)
@@ -98,10 +116,19 @@ static void tell_missing_folders(NrdCheck *check, const char *dir, const NrdTopi
     bool late = record->created_ms > 0 && nrd_io_stat(check->root_fd, dir, &st) == 0 &&
                 (int64_t)st.st_mtime - record->created_ms / 1000 > MADE_WITHIN_S;
     nrd_check_tell(check, late ? NRD_ERROR : NRD_NOTE, &(NrdSpot){ .path = dir, .kind = "folder" },
-                   "%" G_GUINT64_FORMAT " of %" G_GINT64_FORMAT " partition folders %s missing; a start makes %s anew, "
-                   "empty%s",
+                   "%" G_GUINT64_FORMAT " of %" G_GINT64_FORMAT
+                   " partition folders %s missing; the next use makes %s anew, empty%s",
                    n, record->config.partitions, n == 1 ? "is" : "are", n == 1 ? "it" : "them",
                    late ? ": if records were in there they are lost" : "");
+}
+
+/* A copy of an old record leaves that; what is in there is whole, and comes back when the topic has so many partitions. */
+static void tell_not_served(NrdCheck *check, const char *path, uint64_t n_expected, uint64_t n_records)
+{
+    nrd_check_tell(check, n_records > 0 ? NRD_ERROR : NRD_NOTE, &(NrdSpot){ .path = path, .kind = "folder" },
+                   "the topic has %" G_GUINT64_FORMAT " partition%s: this one, with %" G_GUINT64_FORMAT
+                   " record%s, is not served",
+                   n_expected, nrd_plural(n_expected), n_records, nrd_plural(n_records));
 }
 
 /* record may be NULL: it is damaged, and how many partitions there should be is not known. */
@@ -111,7 +138,7 @@ static void check_folder(NrdCheck *check, const char *dir, const NrdTopicRecord 
     uint64_t n_expected = record ? (uint64_t)record->config.partitions : UINT64_MAX, n_found = 0;
     int rc = nrd_io_list_dir(check->root_fd, dir, &names);
     if (rc < 0) {
-        nrd_check_unreadable(check, dir, rc);
+        nrd_check_unreadable(check, dir, NRD_OUT_TOPIC, rc);
         return;
     }
     for (guint i = 0; i < names->len && nrd_check_going(check); i++) {
@@ -124,13 +151,12 @@ static void check_folder(NrdCheck *check, const char *dir, const NrdTopicRecord 
             nrd_check_stray(check, dir, name);
             continue;
         }
+        uint64_t n_before = check->n_records;
+        nrd_check_partition(check, path);
         if (number >= n_expected)
-            nrd_check_note(check, path, "stray",
-                           "the topic has %" G_GUINT64_FORMAT " partition%s; this one is not served", n_expected,
-                           nrd_plural(n_expected));
+            tell_not_served(check, path, n_expected, check->n_records - n_before);
         else
             n_found++;
-        nrd_check_partition(check, path);
         if (record && number < n_expected) {
             nrd_check_missing_cursors(check, path, record);
             check_emptied(check, path, record);
@@ -140,17 +166,22 @@ static void check_folder(NrdCheck *check, const char *dir, const NrdTopicRecord 
         tell_missing_folders(check, dir, record, n_expected - n_found);
 }
 
-/* As a deletion leaves it that a crash cut short, which is no damage; or somebody has removed the record. */
-static void tell_without_record(NrdCheck *check, const char *dir, const char *meta, uint64_t n_records)
+/* What stands in the folder, which is told unless quietly: a removal that was cut short has left any part of a quarantined
+ * one. */
+static NrdOrphanHolds look_into(NrdCheck *check, const char *dir, const NrdTopicRecord *record, bool quietly)
 {
-    if (n_records == 0)
-        nrd_check_note(check, dir, "folder",
-                       "no topic record, as a deletion leaves it, and no record in it: the next start removes it");
-    else
-        nrd_check_note(check, dir, "folder",
-                       "no topic record, as a deletion leaves it: WARNING: the next start DELETES it with its "
-                       "%" G_GUINT64_FORMAT " record%s; to keep them put %s back from a backup first",
-                       n_records, nrd_plural(n_records), meta);
+    const NrdCheck before = *check;
+    check->quiet = quietly;
+    check_folder(check, dir, record);
+    NrdOrphanHolds holds = { .n_records = check->n_records - before.n_records,
+                             .damaged = check->n_errors > before.n_errors && check->n_segments > before.n_segments };
+    if (quietly) {
+        const NrdCheck after = *check;
+        *check = before;
+        check->progress = after.progress;
+        check->exit = after.exit;
+    }
+    return holds;
 }
 
 static void check_entry(NrdCheck *check, const char *name, GHashTable *seen)
@@ -158,28 +189,25 @@ static void check_entry(NrdCheck *check, const char *name, GHashTable *seen)
     g_autofree char *dir = g_strconcat("topics/", name, NULL);
     g_autofree char *meta = g_strconcat("meta/", name, SUFFIX, NULL);
     const NrdTopicRecord *record = g_hash_table_lookup(check->records, name);
+    bool stale = strstr(name, ".stale-") != NULL;
     struct stat st;
     int rc = nrd_io_stat(check->root_fd, dir, &st);
-    if (rc < 0) {
-        nrd_check_unreadable(check, dir, rc);
-        return;
-    }
-    if (strstr(name, ".stale-")) {
-        nrd_check_note(check, dir, "quarantined",
-                       "the folder of a topic that is gone; a start removes it, nobody reads it");
-        return;
-    }
-    if (nrd_topic_name_check(name) < 0 || (!S_ISDIR(st.st_mode) && !record)) {
+    bool is_dir = rc == 0 && S_ISDIR(st.st_mode);
+    bool has_record = record || nrd_io_stat(check->root_fd, meta, &st) != -ENOENT;
+    if (rc == 0 && ((!stale && nrd_topic_name_check(name) < 0) || (!is_dir && !has_record))) {
         nrd_check_stray(check, "topics", name);
         return;
     }
     g_hash_table_add(seen, g_strdup(name));
+    if (rc < 0 || !is_dir) {
+        nrd_check_unreadable(check, dir, NRD_OUT_TOPIC, rc < 0 ? rc : -ENOTDIR);
+        return;
+    }
     if (record)
         check_marker(check, dir, record);
-    uint64_t n_before = check->n_records;
-    check_folder(check, dir, record);
-    if (!record && nrd_io_stat(check->root_fd, meta, &st) == -ENOENT && nrd_check_going(check))
-        tell_without_record(check, dir, meta, check->n_records - n_before);
+    NrdOrphanHolds holds = look_into(check, dir, record, stale);
+    if (!has_record && !check->refused && nrd_check_going(check))
+        nrd_check_orphan(check, name, &holds);
 }
 
 static void check_missing(NrdCheck *check, GHashTable *seen)
@@ -198,7 +226,7 @@ static void check_missing(NrdCheck *check, GHashTable *seen)
 void nrd_check_topics(NrdCheck *check)
 {
     g_autoptr(GHashTable) seen = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
-    g_autoptr(GPtrArray) names = nrd_check_list(check, "topics");
+    g_autoptr(GPtrArray) names = nrd_check_list(check, "topics", "missing; the next start makes it");
     if (!names)
         return;
     for (guint i = 0; i < names->len && nrd_check_going(check); i++)

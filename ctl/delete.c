@@ -20,19 +20,28 @@ static const NrdCliVerb verb = {
     .n_most = 2,
 };
 
+static void tell_loss(const char *topic, const char *dir)
+{
+    NrdTopicSums sums;
+    int rc = nrd_tree_sums(dir, &sums);
+    g_autofree char *size = nrd_cli_size(sums.size_bytes);
+    if (rc < 0)
+        printf("How much the topic %s holds could not be read in full: %s.\n", topic, g_strerror(-rc));
+    else
+        printf("The topic %s has %" PRIu64 " partition%s with %" PRIu64
+               " record%s (%s), of which consumers have not settled "
+               "%" PRIu64 ".\n",
+               topic, sums.n_partitions, nrd_plural(sums.n_partitions), sums.n_records, nrd_plural(sums.n_records),
+               size, sums.lag);
+    nrd_tree_sums_clear(&sums);
+}
+
 /* Whether the person types the topic's name. */
 static bool confirm(const char *topic, const char *dir)
 {
     char line[512];
-    NrdTopicSums sums;
-    nrd_tree_sums(dir, &sums);
-    g_autofree char *size = nrd_cli_size(sums.size_bytes);
-    printf("The topic %s has %" PRIu64 " partition%s with %" PRIu64
-           " record%s (%s), of which consumers have not settled "
-           "%" PRIu64 ".\nAll of it will be lost. Type the topic's name to delete it: ",
-           topic, sums.n_partitions, nrd_plural(sums.n_partitions), sums.n_records, nrd_plural(sums.n_records), size,
-           sums.lag);
-    nrd_tree_sums_clear(&sums);
+    tell_loss(topic, dir);
+    fputs("All of it will be lost. Type the topic's name to delete it: ", stdout);
     if (!nrd_cli_flush() || !fgets(line, sizeof line, stdin))
         return false;
     return strcmp(g_strchomp(line), topic) == 0;

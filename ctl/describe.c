@@ -21,11 +21,19 @@ static const char *const attributes[] = { "oldest_offset", "hwm",         "next_
                                           "in_flight",     "acked_ahead", "segments",    "size_bytes", NULL };
 
 typedef struct Describe {
-    const char *mnt;
     const char *topic;
     const char *dir;
     NrdJson *json; /* NULL: text */
+    bool out;      /* of service, as its status says: what cannot be read then is not there */
+    int error;     /* of the first part that could not be read; 0 */
 } Describe;
+
+/* Keeps the failure for the exit status. */
+static void note(Describe *d, int rc)
+{
+    if (rc < 0 && d->error == 0 && !d->out)
+        d->error = rc;
+}
 
 static void put(const Describe *d, const char *key, const char *value)
 {
@@ -38,11 +46,12 @@ static void put(const Describe *d, const char *key, const char *value)
     putchar('\n');
 }
 
-static void put_settings(const Describe *d)
+static void put_settings(Describe *d)
 {
     g_autofree char *path = g_strconcat(d->dir, "/config", NULL);
     g_autofree char *text = NULL;
     int rc = nrd_tree_read(path, &text);
+    note(d, rc);
     if (d->json)
         nrd_json_object(d->json, "settings");
     if (rc < 0 && !d->json)
@@ -60,30 +69,31 @@ static void put_settings(const Describe *d)
 }
 
 /* When the topic was made, as its status says (g_free); NULL: that is not known. */
-static char *created(const Describe *d)
+static char *created(const char *status)
 {
-    g_autofree char *path = g_strconcat(d->dir, "/status", NULL);
-    g_autofree char *text = NULL;
-    char *line = nrd_tree_read(path, &text) < 0 ? NULL : nrd_tree_line(text, "created");
+    char *line = nrd_tree_line(status, "created");
     if (line && !g_ascii_isdigit(*line))
         g_clear_pointer(&line, g_free);
     return line;
 }
 
-/* The state in words (g_free). */
-static char *partition_state(const char *dir)
+/* The state in words (g_free); *ret_out: it is out of service. */
+static char *partition_state(Describe *d, const char *dir, bool *ret_out)
 {
     g_autofree char *path = g_strconcat(dir, "/status", NULL);
     g_autofree char *text = NULL;
     int rc = nrd_tree_read(path, &text);
     char *state = rc < 0 ? g_strdup_printf("not readable: %s", g_strerror(-rc)) : nrd_tree_state_line(text);
+    note(d, rc);
+    *ret_out = rc == 0 && state && g_str_has_prefix(state, "out of service");
     return state ? state : g_strdup("unknown");
 }
 
-static void put_partition(const Describe *d, unsigned number)
+static void put_partition(Describe *d, unsigned number)
 {
+    bool out;
     g_autofree char *dir = g_strdup_printf("%s/p%05u", d->dir, number);
-    g_autofree char *state = partition_state(dir);
+    g_autofree char *state = partition_state(d, dir, &out);
     if (d->json) {
         nrd_json_object(d->json, NULL);
         nrd_json_number(d->json, "partition", number);
@@ -93,6 +103,7 @@ static void put_partition(const Describe *d, unsigned number)
     for (size_t i = 0; attributes[i]; i++) {
         g_autofree char *value = NULL;
         int rc = nrd_tree_xattr(dir, attributes[i], &value);
+        note(d, out ? 0 : rc);
         if (d->json && rc < 0)
             nrd_json_null(d->json, attributes[i]);
         else if (d->json)
@@ -110,10 +121,12 @@ static void put_partition(const Describe *d, unsigned number)
     putchar('\n');
 }
 
-static void put_partitions(const Describe *d)
+static void put_partitions(Describe *d)
 {
     uint64_t n = 0;
-    if (nrd_tree_number(d->dir, "partitions", &n) < 0)
+    int rc = nrd_tree_number(d->dir, "partitions", &n);
+    note(d, rc);
+    if (rc < 0)
         n = 0;
     if (d->json) {
         nrd_json_array(d->json, "partitions");
@@ -129,57 +142,62 @@ static void put_partitions(const Describe *d)
         nrd_json_array_end(d->json);
 }
 
-/* ---- parent and children: folders `children` of topics name them ---- */
+/* ---- the whole ---- */
 
-static GPtrArray *children_of(const Describe *d, const char *topic)
+static void put_parent(const Describe *d, const char *status)
 {
-    GPtrArray *names = NULL;
-    g_autofree char *dir = g_strdup_printf("%s/topics/%s/children", d->mnt, topic);
-    return nrd_tree_list(dir, &names) < 0 ? NULL : names;
-}
-
-static char *parent_of(const Describe *d)
-{
-    g_autoptr(GPtrArray) topics = NULL;
-    if (nrd_tree_topics(d->mnt, &topics) < 0)
-        return NULL;
-    for (guint i = 0; i < topics->len; i++) {
-        g_autoptr(GPtrArray) names = children_of(d, topics->pdata[i]);
-        for (guint k = 0; names && k < names->len; k++) {
-            if (strcmp(names->pdata[k], d->topic) == 0)
-                return g_strdup(topics->pdata[i]);
-        }
-    }
-    return NULL;
-}
-
-static void put_family(const Describe *d)
-{
-    g_autofree char *parent = parent_of(d);
-    g_autoptr(GPtrArray) children = children_of(d, d->topic);
-    if (parent && d->json)
+    g_autofree char *parent = nrd_tree_line(status, "parent"); /* and how far behind it is */
+    if (!parent)
+        return;
+    parent[strcspn(parent, ",")] = '\0';
+    if (d->json)
         nrd_json_string(d->json, "parent", parent);
-    else if (parent)
+    else
         put(d, "parent", parent);
-    if (children && d->json)
+}
+
+static void put_children(Describe *d)
+{
+    g_autofree char *dir = g_strconcat(d->dir, "/children", NULL);
+    g_autoptr(GPtrArray) children = NULL;
+    int rc = nrd_tree_list(dir, &children);
+    note(d, rc);
+    if (rc < 0)
+        return;
+    if (d->json)
         nrd_json_array(d->json, "children");
-    for (guint i = 0; children && i < children->len; i++) {
+    for (guint i = 0; i < children->len; i++) {
         if (d->json)
             nrd_json_string(d->json, NULL, children->pdata[i]);
         else
             put(d, "child", children->pdata[i]);
     }
-    if (children && d->json)
+    if (d->json)
         nrd_json_array_end(d->json);
 }
 
-static void describe(const Describe *d)
+/* What the topic's status page says (g_free), "" when it cannot be read. */
+static char *read_status(Describe *d)
+{
+    g_autofree char *path = g_strconcat(d->dir, "/status", NULL);
+    char *text = NULL;
+    int rc = nrd_tree_read(path, &text);
+    g_autofree char *state = rc < 0 ? NULL : nrd_tree_state_line(text);
+    d->out = state && g_str_has_prefix(state, "out of service");
+    note(d, rc);
+    return rc < 0 ? g_strdup("") : text;
+}
+
+static void describe(Describe *d)
 {
     g_autofree char *id = NULL;
-    g_autofree char *when = created(d);
+    g_autofree char *status = read_status(d);
+    g_autofree char *when = created(status);
     NrdTopicSums sums;
-    nrd_tree_sums(d->dir, &sums);
-    if (nrd_tree_xattr(d->dir, "incarnation", &id) < 0)
+    note(d, nrd_tree_sums(d->dir, &sums));
+    int rc = nrd_tree_xattr(d->dir, "incarnation", &id);
+    note(d, rc);
+    if (rc < 0)
         id = g_strdup("unknown");
     if (d->json) {
         nrd_json_object(d->json, NULL);
@@ -196,7 +214,8 @@ static void describe(const Describe *d)
         put(d, "incarnation", id);
         put(d, "created", when ? when : "not known");
     }
-    put_family(d);
+    put_parent(d, status);
+    put_children(d);
     if (!d->json)
         putchar('\n');
     put_settings(d);
@@ -217,9 +236,11 @@ int nrd_verb_describe(int argc, char **argv)
         nrd_cli_say("%s", why);
         return NRD_EXIT_FAILED;
     }
-    Describe d = { place.mnt, place.topic, place.dir, json ? nrd_json_new() : NULL };
+    Describe d = { .topic = place.topic, .dir = place.dir, .json = json ? nrd_json_new() : NULL };
     describe(&d);
+    if (d.error < 0)
+        nrd_cli_say("%s could not be read in full: %s", place.dir, g_strerror(-d.error));
     nrd_json_free(d.json);
     nrd_tree_place_clear(&place);
-    return nrd_cli_flush() ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
+    return nrd_cli_flush() && d.error == 0 ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
 }

@@ -113,8 +113,6 @@ static int find_end(Measure *m, int fd, const NrdSegmentFile *file, uint64_t end
     NrdScanTail tail = { .torn = false };
     NrdIndex *index = NULL;
     g_autofree char *name = g_strdup_printf("%020" PRIu64 ".log", file->base);
-    if (bounded && m->hwm.value < file->base)
-        return damaged(m, "hwm", "it lies below the newest segment");
     int rc = nrd_scan_segment_watched(&want, &watch, &index, &tail);
     if (rc < 0)
         return failed(m, name, rc);
@@ -167,6 +165,8 @@ static int measure_segments(Measure *m)
     g_free(odd.name);
     if (rc == 0 && files->len > 0)
         m->manifest->oldest = m->manifest->hwm = g_array_index(files, NrdSegmentFile, 0).base;
+    if (rc == 0 && files->len > 0 && m->hwm.clean) /* as recovery takes it */
+        m->hwm.value = MAX(m->hwm.value, g_array_index(files, NrdSegmentFile, files->len - 1).base);
     for (guint i = 0; rc == 0 && i < files->len; i++) {
         bool last = i + 1 == files->len;
         uint64_t end = last ? UINT64_MAX : g_array_index(files, NrdSegmentFile, i + 1).base;

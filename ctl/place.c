@@ -1,5 +1,7 @@
 /* See place.h. */
 #include "ctl/place.h"
+
+#include "ctl/partition_name.h"
 #include "engine/base/diag.h"
 
 #include "engine/io/io.h"
@@ -10,18 +12,13 @@
 
 #define RECORD_MAX_BYTES ((size_t)1 << 20)
 
-/* "TOPIC/pNNNNN", or "TOPIC/N". */
+/* "TOPIC/pNNNNN", or a shorter form of it. */
 static bool split(const char *name, char **ret_topic, uint32_t *ret_number)
 {
     const char *slash = strrchr(name, '/');
-    guint64 number;
-    if (!slash || slash == name)
-        return false;
-    const char *digits = slash[1] == 'p' ? slash + 2 : slash + 1;
-    if (!g_ascii_string_to_unsigned(digits, 10, 0, 99999, &number, NULL))
+    if (!slash || slash == name || !nrd_partition_name_parse(slash + 1, ret_number))
         return false;
     *ret_topic = g_strndup(name, (gsize)(slash - name));
-    *ret_number = (uint32_t)number;
     return true;
 }
 

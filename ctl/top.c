@@ -30,8 +30,13 @@ static const NrdCliVerb verb = {
 
 static struct termios saved_mode;
 
+/* Once, before anything is said or at exit. */
 static void leave_screen(void)
 {
+    static bool left;
+    if (left)
+        return;
+    left = true;
     (void)!write(STDOUT_FILENO, LEAVE_SCREEN, strlen(LEAVE_SCREEN));
     tcsetattr(STDIN_FILENO, TCSANOW, &saved_mode);
 }
@@ -93,7 +98,22 @@ static bool wait_next(double seconds, bool live)
     return false;
 }
 
-static int run(const char *mnt, double seconds, int n_pages, bool live)
+/* False, after a sentence for each, when topics of the last page could not be read in full. */
+static bool tell_unread(const char *mnt, const NrdTopSample *sample)
+{
+    bool whole = true;
+    for (guint i = 0; sample->topics && i < sample->topics->len; i++) {
+        const NrdTopTopic *topic = &g_array_index(sample->topics, NrdTopTopic, i);
+        if (topic->sums.error == 0)
+            continue;
+        nrd_cli_say("%s/topics/%s could not be read in full: %s", mnt, topic->name, g_strerror(-topic->sums.error));
+        whole = false;
+    }
+    return whole;
+}
+
+/* False, after a sentence, when something could not be read. */
+static bool run(const char *mnt, double seconds, int n_pages, bool live)
 {
     NrdTopSample before = { .topics = NULL }, now = { .topics = NULL };
     int rc = nrd_top_sample(mnt, &before);
@@ -108,8 +128,13 @@ static int run(const char *mnt, double seconds, int n_pages, bool live)
         before = now;
         now.topics = NULL;
     }
+    if (live)
+        leave_screen();
+    if (rc < 0)
+        nrd_cli_say("the topics of %s cannot be listed: %s", mnt, g_strerror(-rc));
+    bool whole = tell_unread(mnt, &before) && rc == 0;
     nrd_top_sample_clear(&before);
-    return rc;
+    return whole;
 }
 
 int nrd_verb_top(int argc, char **argv)
@@ -136,8 +161,6 @@ int nrd_verb_top(int argc, char **argv)
     bool terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     nrd_cli_catch_interrupts();
     bool live = n_pages == NOT_GIVEN && terminal && enter_screen();
-    int rc = run(mnt, seconds, n_pages == NOT_GIVEN && !live ? 1 : n_pages, live);
-    if (rc < 0)
-        nrd_cli_say("the topics of %s cannot be listed: %s", mnt, g_strerror(-rc));
-    return nrd_cli_flush() && rc == 0 ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
+    bool whole = run(mnt, seconds, n_pages == NOT_GIVEN && !live ? 1 : n_pages, live);
+    return nrd_cli_flush() && whole ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
 }

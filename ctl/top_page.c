@@ -32,8 +32,10 @@ int nrd_top_sample(const char *mnt, NrdTopSample *ret_sample)
     for (guint i = 0; i < names->len; i++) {
         g_autofree char *dir = g_strdup_printf("%s/topics/%s", mnt, (const char *)names->pdata[i]);
         NrdTopTopic topic = { .name = g_strdup(names->pdata[i]) };
-        nrd_tree_sums(dir, &topic.sums);
-        g_array_append_val(topics, topic);
+        if (nrd_tree_sums(dir, &topic.sums) < 0 && nrd_tree_is_gone(dir))
+            clear_topic(&topic);
+        else
+            g_array_append_val(topics, topic);
     }
     *ret_sample = (NrdTopSample){ .taken_us = g_get_monotonic_time(), .topics = topics };
     return 0;

@@ -40,8 +40,10 @@ static void put_json(NrdJson *json, const char *name, const NrdTopicSums *sums)
     nrd_json_object_end(json);
 }
 
-static void put_rows(const char *mnt, const GPtrArray *names, NrdJson *json)
+/* What could not be read is told, and the others are shown; false then. A topic that is deleted meanwhile has no row. */
+static bool put_rows(const char *mnt, const GPtrArray *names, NrdJson *json)
 {
+    bool whole = true;
     int width = 5;
     for (guint i = 0; i < names->len; i++)
         width = MAX(width, (int)strlen(names->pdata[i]));
@@ -50,13 +52,19 @@ static void put_rows(const char *mnt, const GPtrArray *names, NrdJson *json)
     for (guint i = 0; i < names->len; i++) {
         g_autofree char *dir = g_strdup_printf("%s/topics/%s", mnt, (const char *)names->pdata[i]);
         NrdTopicSums sums;
-        nrd_tree_sums(dir, &sums);
-        if (json)
+        int rc = nrd_tree_sums(dir, &sums);
+        bool gone = rc < 0 && nrd_tree_is_gone(dir);
+        if (rc < 0 && !gone) {
+            nrd_cli_say("%s could not be read in full: %s", dir, g_strerror(-rc));
+            whole = false;
+        }
+        if (json && !gone)
             put_json(json, names->pdata[i], &sums);
-        else
+        else if (!gone)
             put_text(names->pdata[i], &sums, width);
         nrd_tree_sums_clear(&sums);
     }
+    return whole;
 }
 
 int nrd_verb_topics(int argc, char **argv)
@@ -77,7 +85,7 @@ int nrd_verb_topics(int argc, char **argv)
         return NRD_EXIT_FAILED;
     }
     NrdJson *writer = json ? nrd_json_new() : NULL;
-    put_rows(mnt, names, writer);
+    bool whole = put_rows(mnt, names, writer);
     nrd_json_free(writer);
-    return nrd_cli_flush() ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
+    return nrd_cli_flush() && whole ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
 }

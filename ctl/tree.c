@@ -150,31 +150,31 @@ char *nrd_tree_refusal(const char *topic_dir, int error, int64_t since_ms)
     return text ? g_strdup(text + 2) : NULL;
 }
 
-/* Adds a number that a partition has; *bad when it cannot be read. */
-static uint64_t get(const char *dir, const char *name, bool *bad)
+/* A number that a partition has; 0, and *error, when it cannot be read. */
+static uint64_t get(const char *dir, const char *name, int *error)
 {
     uint64_t number = 0;
-    if (nrd_tree_number(dir, name, &number) < 0)
-        *bad = true;
+    int rc = nrd_tree_number(dir, name, &number);
+    if (rc < 0)
+        *error = rc;
     return number;
 }
 
-/* False when the partition could not be read. */
-static bool add_partition(const char *dir, NrdTopicSums *sums)
+static int add_partition(const char *dir, NrdTopicSums *sums)
 {
-    bool bad = false;
-    uint64_t hwm = get(dir, "hwm", &bad), oldest = get(dir, "oldest_offset", &bad);
-    uint64_t settled = get(dir, "frontier", &bad) + get(dir, "acked_ahead", &bad);
-    uint64_t lag = get(dir, "lag", &bad), in_flight = get(dir, "in_flight", &bad), size = get(dir, "size_bytes", &bad);
-    if (bad)
-        return false;
+    int rc = 0;
+    uint64_t hwm = get(dir, "hwm", &rc), oldest = get(dir, "oldest_offset", &rc);
+    uint64_t settled = get(dir, "frontier", &rc) + get(dir, "acked_ahead", &rc);
+    uint64_t lag = get(dir, "lag", &rc), in_flight = get(dir, "in_flight", &rc), size = get(dir, "size_bytes", &rc);
+    if (rc < 0)
+        return rc;
     sums->n_records += hwm - MIN(oldest, hwm);
     sums->produced += hwm;
     sums->settled += settled;
     sums->lag += lag;
     sums->in_flight += in_flight;
     sums->size_bytes += size;
-    return true;
+    return 0;
 }
 
 /* How many partitions of the status page's table are in a state of that name. */
@@ -194,39 +194,71 @@ static void append_count(GString *text, unsigned n, uint64_t n_partitions, const
                                n_partitions, nrd_plural(n_partitions), what);
 }
 
-static char *state_of(const char *topic_dir, uint64_t n_partitions, unsigned n_unread)
+static unsigned count_out(const char *status)
 {
-    g_autofree char *path = g_strconcat(topic_dir, "/status", NULL);
-    g_autofree char *status = NULL;
-    int rc = nrd_tree_read(path, &status);
-    if (rc < 0)
-        return g_strdup_printf("not readable: %s", g_strerror(-rc));
+    return count_rows(status, "out of service") + count_rows(status, "not known");
+}
+
+static char *describe_state(const char *status, uint64_t n_partitions, unsigned n_unread)
+{
     g_autofree char *state = nrd_tree_state_line(status);
     GString *text = g_string_new(NULL);
     append_count(text, count_rows(status, "poisoned"), n_partitions, "poisoned");
-    append_count(text, MAX(count_rows(status, "out of service") + count_rows(status, "not known"), n_unread),
-                 n_partitions, "out of service");
+    append_count(text, MAX(count_out(status), n_unread), n_partitions, "out of service");
     append_count(text, count_rows(status, "failing"), n_partitions, "failing");
+    append_count(text, count_rows(status, "unreadable"), n_partitions, "unreadable");
     append_count(text, count_rows(status, "damaged"), n_partitions, "damaged");
+    append_count(text, count_rows(status, "anew"), n_partitions, "anew");
     append_count(text, count_rows(status, "hiding"), n_partitions, "hiding records");
     if (text->len == 0)
         g_string_append(text, state ? state : "unknown");
     return g_string_free(text, FALSE);
 }
 
-void nrd_tree_sums(const char *topic_dir, NrdTopicSums *ret_sums)
+/* Whether the daemon itself says that there is nothing to be read where nothing could be. */
+static bool is_told(const char *status, unsigned n_unread)
+{
+    g_autofree char *state = nrd_tree_state_line(status);
+    return (state && g_str_has_prefix(state, "out of service")) || (n_unread > 0 && count_out(status) >= n_unread);
+}
+
+static void find_state(const char *topic_dir, unsigned n_unread, NrdTopicSums *sums)
+{
+    g_autofree char *path = g_strconcat(topic_dir, "/status", NULL);
+    g_autofree char *status = NULL;
+    int rc = nrd_tree_read(path, &status);
+    if (rc < 0) {
+        sums->state = g_strdup_printf("not readable: %s", g_strerror(-rc));
+        sums->error = rc;
+        return;
+    }
+    sums->state = describe_state(status, sums->n_partitions, n_unread);
+    if (is_told(status, n_unread))
+        sums->error = 0;
+}
+
+int nrd_tree_sums(const char *topic_dir, NrdTopicSums *ret_sums)
 {
     NrdTopicSums sums = { .n_partitions = 0 };
     unsigned n_unread = 0;
-    if (nrd_tree_number(topic_dir, "partitions", &sums.n_partitions) < 0)
+    sums.error = nrd_tree_number(topic_dir, "partitions", &sums.n_partitions);
+    if (sums.error < 0)
         sums.n_partitions = 0;
     for (uint64_t i = 0; i < sums.n_partitions; i++) {
         g_autofree char *dir = g_strdup_printf("%s/p%05u", topic_dir, (unsigned)i);
-        if (!add_partition(dir, &sums))
-            n_unread++;
+        int rc = add_partition(dir, &sums);
+        n_unread += rc < 0;
+        sums.error = sums.error < 0 ? sums.error : rc;
     }
-    sums.state = state_of(topic_dir, sums.n_partitions, n_unread);
+    find_state(topic_dir, n_unread, &sums);
     *ret_sums = sums;
+    return sums.error;
+}
+
+bool nrd_tree_is_gone(const char *topic_dir)
+{
+    struct stat st;
+    return lstat(topic_dir, &st) < 0 && errno == ENOENT;
 }
 
 void nrd_tree_sums_clear(NrdTopicSums *sums)

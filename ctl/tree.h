@@ -30,7 +30,7 @@ typedef struct NrdTreePlace {
     char *dir;       /* MNT/topics/TOPIC */
 } NrdTreePlace;
 
-/* The topic that `name` means: a name, TOPIC/pNNNNN, or a path to it or to anything in it; `given` is the mount that was
+/* The topic that `name` means: a name, TOPIC/pNNNNN (or a shorter form: partition_name.h), or a path to it or to anything in it; `given` is the mount that was
  * named, NULL when none was: the path's, the one of the working folder, or the only one. The caller clears *ret_place. */
 int nrd_tree_find_topic(const char *given, const char *name, NrdTreePlace *ret_place, char **ret_why) NRD_MUST_CHECK;
 void nrd_tree_place_clear(NrdTreePlace *place);
@@ -38,7 +38,7 @@ void nrd_tree_place_clear(NrdTreePlace *place);
 /* What is left of path below mnt ("" when it is mnt itself), or NULL when it does not lie there. Pure; points into path. */
 const char *nrd_tree_below(const char *mnt, const char *path);
 
-/* "TOPIC[/pNNNNN][/...]" taken apart (g_free; *ret_partition may become NULL). Pure. */
+/* "TOPIC[/pNNNNN][/...]" taken apart (g_free; *ret_partition is pNNNNN, or becomes NULL). Pure. */
 bool nrd_tree_split(const char *path, char **ret_topic, char **ret_partition);
 
 /* The attribute user.narad.<name> (g_free). */
@@ -70,10 +70,15 @@ typedef struct NrdTopicSums {
     uint64_t in_flight;
     uint64_t size_bytes;
     char *state; /* "ok", or what is wrong; g_free */
+    int error; /* why a part could not be read and is not counted (negative errno), 0: all was, or is out of service, as
+                    the daemon says */
 } NrdTopicSums;
 
-/* Never fails: what cannot be read is told in state, and not counted. */
-void nrd_tree_sums(const char *topic_dir, NrdTopicSums *ret_sums);
+/* Sets *ret_sums whatever can be read, and returns its error. */
+int nrd_tree_sums(const char *topic_dir, NrdTopicSums *ret_sums);
+
+/* Whether the topic was deleted since somebody found it. */
+bool nrd_tree_is_gone(const char *topic_dir);
 void nrd_tree_sums_clear(NrdTopicSums *sums);
 
 #endif

@@ -1,5 +1,7 @@
 /* Which mount and which topic are meant: names, paths and the working folder. See tree.h. */
+#include "ctl/partition_name.h"
 #include "ctl/tree.h"
+#include "engine/base/diag.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -123,6 +125,22 @@ int nrd_tree_find(const char *given, char **ret_mnt, char **ret_why)
 
 /* ---- which topic ---- */
 
+/* What cannot be looked at may be there; that comes out when it is used. */
+static int look_at_partition(const NrdTreePlace *place, char **ret_why)
+{
+    struct stat st;
+    uint64_t n = 0;
+    g_autofree char *dir = g_strconcat(place->dir, "/", place->partition, NULL);
+    if (stat(dir, &st) == 0 || errno != ENOENT)
+        return 0;
+    if (nrd_tree_number(place->dir, "partitions", &n) < 0 || n == 0)
+        *ret_why = g_strdup_printf("%s has no %s", place->topic, place->partition);
+    else
+        *ret_why = g_strdup_printf("%s has %" G_GUINT64_FORMAT " partition%s, the last one is p%05u", place->topic, n,
+                                   nrd_plural(n), (unsigned)n - 1);
+    return -ENOENT;
+}
+
 static int look_at_topic(const char *mnt, const char *topic, char **ret_dir, char **ret_why)
 {
     struct stat st;
@@ -139,9 +157,11 @@ static int look_at_topic(const char *mnt, const char *topic, char **ret_dir, cha
     return 0;
 }
 
-static bool is_partition(const char *name)
+/* The name that the mount has for it (g_free); NULL: it names none. */
+static char *partition_called(const char *name)
 {
-    return name && strlen(name) == 6 && name[0] == 'p' && strspn(name + 1, "0123456789") == 5;
+    uint32_t number;
+    return nrd_partition_name_parse(name, &number) ? g_strdup_printf("p%05u", number) : NULL;
 }
 
 bool nrd_tree_split(const char *path, char **ret_topic, char **ret_partition)
@@ -150,7 +170,7 @@ bool nrd_tree_split(const char *path, char **ret_topic, char **ret_partition)
     if (!parts[0] || !*parts[0])
         return false;
     *ret_topic = g_strdup(parts[0]);
-    *ret_partition = is_partition(parts[1]) ? g_strdup(parts[1]) : NULL;
+    *ret_partition = partition_called(parts[1]);
     return true;
 }
 
@@ -189,13 +209,13 @@ static bool follow_path(const char *name, NrdTreePlace *place)
 static int take_name(const char *given, const char *name, NrdTreePlace *place, char **ret_why)
 {
     g_auto(GStrv) parts = g_strsplit(name, "/", -1);
-    bool pair = g_strv_length(parts) == 2 && is_partition(parts[1]);
-    if (!given && !pair && may_be_path(name)) {
+    g_autofree char *partition = g_strv_length(parts) == 2 ? partition_called(parts[1]) : NULL;
+    if (!given && !partition && may_be_path(name)) {
         *ret_why = g_strdup_printf("\"%s\" is no name of a topic, and no path to one in a mounted naradfs", name);
         return -ENOENT;
     }
-    place->topic = g_strdup(pair ? parts[0] : name);
-    place->partition = pair ? g_strdup(parts[1]) : NULL;
+    place->topic = g_strdup(partition ? parts[0] : name);
+    place->partition = g_steal_pointer(&partition);
     return nrd_tree_find(given, &place->mnt, ret_why);
 }
 
@@ -207,6 +227,8 @@ int nrd_tree_find_topic(const char *given, const char *name, NrdTreePlace *ret_p
         rc = take_name(given, name, &place, ret_why);
     if (rc == 0)
         rc = look_at_topic(place.mnt, place.topic, &place.dir, ret_why);
+    if (rc == 0 && place.partition)
+        rc = look_at_partition(&place, ret_why);
     if (rc < 0) {
         nrd_tree_place_clear(&place);
         return rc;

@@ -10,7 +10,10 @@
 
 #define SMALL_BYTES 2048 /* records up to this size are copied to the stack */
 
+#define FAILING_MS 1000
+
 static void on_lease_over(void *user_data);
+static void on_retry(void *user_data);
 
 static void limits_from(const NrdTopicConfig *config, NrdQueueLimits *ret_limits)
 {
@@ -40,12 +43,17 @@ int nrd_consume_error(NrdPartition *partition)
     return rc == 0 && atomic_load(&partition->topic->engine->stopping) ? -ENODEV : rc;
 }
 
+static bool line_has_others(void *owner)
+{
+    return false;
+}
+
 static int line_error(void *owner)
 {
     return nrd_consume_error(owner);
 }
 
-static const NrdLineSource line_source = { line_lease, line_deliverable, line_error };
+static const NrdLineSource line_source = { line_lease, line_deliverable, line_has_others, line_error };
 
 void nrd_consume_init(NrdPartition *partition)
 {
@@ -53,6 +61,7 @@ void nrd_consume_init(NrdPartition *partition)
     g_mutex_init(&partition->read_lock);
     partition->lease_timer_ms = INT64_MAX;
     nrd_timer_init(&partition->lease_timer, on_lease_over, partition, true); /* who waits is served: a read */
+    nrd_timer_init(&partition->retry_timer, on_retry, partition, true);
     nrd_line_init(&partition->line, &line_source, partition, partition->topic->engine->timers);
 }
 
@@ -197,6 +206,8 @@ static int read_record(NrdPartition *partition, NrdLease lease, Copy *copy, uint
         rc = copy_record(copy, &view);
     nrd_consume_cursor_done_locked(partition, rc == 0 ? lease.offset + 1 : 0);
     g_mutex_unlock(&partition->read_lock);
+    if (rc == 0 && atomic_load(&partition->failing_until_ms) != 0)
+        atomic_store(&partition->failing_until_ms, 0);
     copy->delivery.partition = partition->number;
     copy->delivery.offset = lease.offset;
     copy->delivery.nonce = lease.nonce;
@@ -227,7 +238,27 @@ static void give_back(NrdPartition *partition, NrdLease lease)
     g_mutex_unlock(&partition->queue_lock);
 }
 
-bool nrd_consume_serve(NrdPartition *partition, NrdDeliverFn deliver, void *user_data, NrdLease lease)
+void nrd_consume_note_failing(NrdPartition *partition)
+{
+    int64_t until_ms = nrd_clock_mono_ms() + FAILING_MS;
+    atomic_store(&partition->failing_until_ms, until_ms);
+    nrd_timer_set(partition->topic->engine->timers, &partition->retry_timer, until_ms);
+}
+
+bool nrd_consume_is_failing(NrdPartition *partition)
+{
+    int64_t until_ms = atomic_load(&partition->failing_until_ms);
+    return until_ms != 0 && nrd_clock_mono_ms() < until_ms;
+}
+
+static void on_retry(void *user_data)
+{
+    NrdPartition *partition = user_data;
+    atomic_store(&partition->failing_until_ms, 0);
+    nrd_line_wake(&partition->topic->line, partition);
+}
+
+bool nrd_consume_serve(NrdPartition *partition, NrdDeliverFn deliver, void *user_data, NrdLease lease, bool alone)
 {
     Copy copy;
     uint64_t next_offset = 0;
@@ -242,6 +273,11 @@ bool nrd_consume_serve(NrdPartition *partition, NrdDeliverFn deliver, void *user
     if (rc == -EBADMSG || rc == -ENOENT) /* -ENOENT: retention was faster; the next take starts at the new oldest */
         return false;
     give_back(partition, lease);
+    if (rc == -EIO && alone) {
+        nrd_consume_note_failing(partition);
+        nrd_line_wake(&partition->line, partition); /* as below, for those who ask this partition */
+        return false;
+    }
     deliver(user_data, rc == -ESHUTDOWN ? nrd_partition_closed_error(partition) : rc, NULL);
     nrd_consume_wake(partition); /* somebody may have joined the line while the record was leased */
     return true;

@@ -81,7 +81,11 @@ typedef struct NrdTrouble {
     bool lost;         /* a topic that stays out of service until the restart */
     bool poisoned;     /* a partition: `reopen` clears it; else it could not be opened */
     bool failing;      /* a partition whose last commit failed; the next one may succeed */
+    bool by_others;    /* ... or is out of service for what others have done to its files */
     bool damaged;      /* a partition that is served, but for records that are lost */
+    bool missing;      /* ... because a segment's file is gone */
+    bool anew;         /* a partition that is served, but its folder was missing */
+    bool unreadable;   /* a partition that is served, but for segments that cannot be read now */
     bool hidden;       /* a partition that is served, but for records that hwm hides */
     char *reason;      /* in one sentence */
 } NrdTrouble;
@@ -94,6 +98,8 @@ typedef struct NrdSummary {
     uint64_t n_partitions, n_open, n_unknown; /* unknown: not used since the start; they are in none of the sums */
     uint64_t n_poisoned, n_faulty;
     uint64_t n_damaged, n_lost; /* partitions with lost records that are known, and these records */
+    uint64_t n_unreadable;      /* partitions with segments that cannot be read now */
+    uint64_t n_anew;            /* partitions whose folder was missing */
     uint64_t n_hiding;          /* partitions with whole records that are not served */
     uint64_t n_failing;         /* partitions that are well but for their last commit, as on a full disk */
     uint64_t size_bytes;        /* of segments */
@@ -261,7 +267,8 @@ typedef struct NrdPartitionInfo {
     uint64_t hwm; /* exclusive */
     uint64_t next_offset;
     uint64_t frontier;
-    uint64_t lag; /* hwm - frontier, less what is acked ahead */
+    uint64_t lag;          /* hwm - frontier, less what is acked ahead and what is known to be lost */
+    uint64_t n_lost_ahead; /* of these: records from the frontier on that are known to be lost */
     uint64_t in_flight;
     uint64_t acked_ahead;
     uint64_t segments;
@@ -269,9 +276,10 @@ typedef struct NrdPartitionInfo {
     uint64_t text_bytes; /* size of `log` for who opens it now */
     int64_t last_commit_ms;
     int64_t
-        oldest_ms; /* commit time of the oldest record, about; 0: there is none, or only a look at the disk can tell */
-    bool poisoned; /* a sync failed: `reopen` clears it */
-    char *reason;  /* poison or fault in one sentence, "" when well; g_free */
+        oldest_ms;  /* commit time of the oldest record, about; 0: there is none, or only a look at the disk can tell */
+    bool poisoned;  /* a sync failed, or: */
+    bool by_others; /* ... others have taken or replaced a file that is written to. `reopen` clears either */
+    char *reason;   /* poison or fault in one sentence, "" when well; g_free */
     uint64_t n_damaged;  /* frames known to be damaged, since the partition was opened; what they held is passed over */
     uint64_t n_lost;     /* records in them */
     uint64_t first_lost; /* the offset of the first; only with n_damaged above 0 */
@@ -279,7 +287,11 @@ typedef struct NrdPartitionInfo {
     uint64_t n_missing;  /* records in them */
     uint64_t first_missing, last_missing; /* only with n_holes above 0 */
     uint64_t n_hidden;                    /* whole records from hwm on that are not served before the next commit */
+    uint64_t n_unreadable;                /* segments whose last read failed: those who read there get EIO */
+    uint64_t unreadable;                  /* the first record's offset, and the name, of the first of them */
+    int unreadable_errno;                 /* why, positive; both only with n_unreadable above 0 */
     int commit_errno;                     /* positive; the last commit failed, the next may succeed. 0: well */
+    bool anew;                            /* its folder was missing, and nobody has said by `reopen` that it is known */
     bool fault;                           /* could not be opened: every operation is -EIO */
     bool open;                            /* its files are open */
 } NrdPartitionInfo;
@@ -290,6 +302,10 @@ void nrd_partition_info_clear(NrdPartitionInfo *info);
 
 /* The known damage in words (g_free); NULL: there is none. Pure. */
 char *nrd_partition_info_damage(const NrdPartitionInfo *info);
+/* The same of a folder that was missing; not to be freed. */
+const char *nrd_partition_info_anew(const NrdPartitionInfo *info);
+/* The same of segments that cannot be read. */
+char *nrd_partition_info_unreadable(const NrdPartitionInfo *info);
 /* The same of records that are hidden. */
 char *nrd_partition_info_hidden(const NrdPartitionInfo *info);
 
@@ -558,6 +574,12 @@ typedef enum NrdFrom { NRD_FROM_START, NRD_FROM_END, NRD_FROM_OFFSET } NrdFrom;
 int nrd_reader_open(NrdPartition *partition, NrdFrom from, uint64_t offset, NrdReader **ret_reader) NRD_MUST_CHECK;
 uint64_t nrd_reader_size(NrdReader *reader); /* never blocks on the disk */
 int nrd_reader_read(NrdReader *reader, uint64_t pos, void *buf, size_t size, size_t *ret_size) NRD_MUST_CHECK;
+
+/* The same for who mostly reads on, into *buf, size bytes of g_malloc, which may be freed and exchanged for others of that
+ * kind; and what is called when the answer is on its way: it reads what such a reader asks for next, up to as much again.
+ * It tells no errors: the next read meets them. Both block as a read does. */
+int nrd_reader_read_in_order(NrdReader *reader, uint64_t pos, void **buf, size_t size, size_t *ret_size) NRD_MUST_CHECK;
+void nrd_reader_read_ahead(NrdReader *reader);
 void nrd_reader_close(NrdReader *reader);
 
 /* The log from the oldest record on, in a rendering; then as above, but for the size: it is measured, which may take a

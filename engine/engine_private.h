@@ -131,6 +131,7 @@ typedef enum NrdPartitionState {
 typedef struct NrdPicture {
     NrdLogStats stats;
     uint64_t frontier;
+    uint64_t n_lost_ahead;
     uint32_t n_acked_ahead;
 } NrdPicture;
 
@@ -161,6 +162,8 @@ struct NrdPartition {
     _Atomic int64_t used_ms; /* monotonic; when the last pin was given back; a glance needs no lock */
     NrdPicture *picture;     /* NULL: not known */
     NrdMeasured measured;    /* reading.c; it is right for as long as the partition holds the same */
+    atomic_bool folder_lost; /* anew.c: the folder was missing, and nobody has said that it is known */
+    char *fault_why;         /* with NRD_PARTITION_FAULT: in one sentence */
     int open_errno;          /* of the last open, negative; 0: it was opened. Guarded by the topic's guard */
     /* retention.c */
     _Atomic int64_t left_alone_until_ms; /* monotonic; the cold walk failed on it */
@@ -193,6 +196,9 @@ struct NrdPartition {
     GMutex read_lock;
     /* guarded by read_lock */
     NrdLogCursor *cursor;
+    _Atomic int64_t
+        failing_until_ms;     /* monotonic; reading failed: who consumes the whole topic passes it over; 0: not so */
+    NrdTimer retry_timer;     /* ... and is woken then */
     atomic_bool cursor_holds; /* it has something in memory, perhaps; written with read_lock, a glance needs none */
     bool cursor_used;         /* since the housekeeping looked last */
 
@@ -302,6 +308,16 @@ void nrd_partition_abandon(NrdPartition *partition);
 
 /* As nrd_partition_learn, by who has the topic's guard. */
 int nrd_partition_learn_guarded(NrdPartition *partition) NRD_MUST_CHECK;
+
+/* anew.c: before a partition's folder is made: leaves a note when there is none, and learns of one that was left. Guard held.
+ * Blocks. */
+int nrd_partition_note_missing(NrdPartition *partition) NRD_MUST_CHECK;
+
+/* anew.c: learns whether the folder is missing, or was, without an open. Guard held. Blocks. */
+void nrd_partition_look_for_note(NrdPartition *partition);
+
+/* anew.c: it is known: the note goes. Blocks. */
+int nrd_partition_forget_note(NrdPartition *partition) NRD_MUST_CHECK;
 
 /* survey.c: opens a partition that is not known when what lies in its folder looks as if records were lost or hidden, and
  * tells when the folder is missing. What cannot be looked at is left to the first use. Takes the topic's guard. Blocks. */
@@ -480,9 +496,13 @@ int nrd_consume_batch(NrdPartition *partition, NrdBatch *batch, uint32_t max, ui
 /* Whether there is one to be had; false for a closed partition. Memory only. */
 bool nrd_consume_deliverable(NrdPartition *partition);
 
-/* Reads the leased record and calls back, with it or with a failure (the lease is given back then). False: it can never
- * be read, and was passed over; nobody was called. No lock held. */
-bool nrd_consume_serve(NrdPartition *partition, NrdDeliverFn deliver, void *user_data, NrdLease lease);
+/* Reads the leased record and calls back, with it or with a failure (the lease is given back then). False: nobody was called;
+ * it can never be read, and was passed over, or reading has failed and is this partition's trouble alone. No lock held. */
+bool nrd_consume_serve(NrdPartition *partition, NrdDeliverFn deliver, void *user_data, NrdLease lease, bool alone);
+
+/* Reading has failed: those who take from every partition leave this one alone for a second, and are woken then. */
+void nrd_consume_note_failing(NrdPartition *partition);
+bool nrd_consume_is_failing(NrdPartition *partition); /* costs a load when it is not */
 
 /* Hands out what has become deliverable to who waits: for the partition, then for the topic. No lock held. */
 void nrd_consume_wake(NrdPartition *partition);
@@ -499,8 +519,9 @@ void nrd_topic_line_init(NrdTopic *topic);
 void nrd_offsets_init(NrdPartition *partition);
 void nrd_offsets_clear(NrdPartition *partition);
 
-/* Recovers the frontier from disk into the queue; hwm bounds it. */
-int nrd_offsets_open(NrdPartition *partition, uint64_t hwm) NRD_MUST_CHECK;
+/* Recovers the frontier from disk into the queue; hwm bounds it. Files that are damaged, or that speak of offsets at or above
+ * end_offset, the one that the next record gets, are written anew. */
+int nrd_offsets_open(NrdPartition *partition, uint64_t hwm, uint64_t end_offset) NRD_MUST_CHECK;
 
 /* The frontier on disk of a partition that is not open. Changes nothing. Blocks. */
 int nrd_offsets_peek(NrdPartition *partition, uint64_t hwm, uint64_t *ret_frontier,

@@ -31,7 +31,7 @@ NrdPartition *nrd_partition_new(NrdTopic *topic, uint32_t number)
 static void drain_timers(NrdPartition *partition)
 {
     NrdTimer *timers[] = { &partition->linger_timer, &partition->lease_timer, &partition->tick_timer,
-                           &partition->write_timer, &partition->level_timer };
+                           &partition->write_timer,  &partition->level_timer, &partition->retry_timer };
     for (size_t i = 0; i < G_N_ELEMENTS(timers); i++)
         nrd_timer_drain(partition->topic->engine->timers, timers[i]);
 }
@@ -51,6 +51,7 @@ void nrd_partition_free(NrdPartition *partition)
     nrd_offsets_clear(partition);
     g_mutex_clear(&partition->state_lock);
     g_free(partition->picture);
+    g_free(partition->fault_why);
     g_free(partition->dir);
     g_free(partition);
 }
@@ -74,7 +75,7 @@ static void set_picture(NrdPartition *partition, NrdPicture *picture)
 
 /* ---- opening ---- */
 
-static int open_log(NrdPartition *partition, const NrdTopicConfig *config, NrdLog **ret_log)
+static int open_log(NrdPartition *partition, const NrdTopicConfig *config, NrdLog **ret_log, char **ret_why)
 {
     NrdEngine *engine = partition->topic->engine;
     NrdLogOptions options = {
@@ -84,9 +85,12 @@ static int open_log(NrdPartition *partition, const NrdTopicConfig *config, NrdLo
         .partition = partition->number,
         .read_only = engine->read_only,
         .settings = nrd_partition_log_settings(partition, config),
+        .ret_why = ret_why,
     };
     if (!engine->read_only) { /* a crash may have come between the record and the folder */
-        int rc = nrd_io_make_dir(engine->root_fd, partition->dir);
+        int rc = nrd_partition_note_missing(partition);
+        if (rc == 0)
+            rc = nrd_io_make_dir(engine->root_fd, partition->dir);
         /* Likewise for the names in it: what is acknowledged from here on may stand in a file that an earlier process has
          * created, or put in the place of another, without getting to sync the folder. */
         if (rc == 0)
@@ -97,21 +101,56 @@ static int open_log(NrdPartition *partition, const NrdTopicConfig *config, NrdLo
     return nrd_log_open(&options, ret_log);
 }
 
+/* What stands in the place of a file that the partition needs and is none; NULL: nothing that could be seen. */
+static char *foreign_in_words(NrdPartition *partition)
+{
+    const char *const names[] = { "/hwm", "/consumer.offset", "/consumer.ahead" };
+    struct stat st;
+    int root_fd = partition->topic->engine->root_fd;
+    if (nrd_io_stat(root_fd, partition->dir, &st) == 0 && !S_ISDIR(st.st_mode))
+        return g_strdup_printf("%s cannot be used: it is no folder", partition->dir);
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        g_autofree char *path = g_strconcat(partition->dir, names[i], NULL);
+        g_autofree char *kind = nrd_io_foreign_kind(root_fd, path);
+        if (kind)
+            return g_strdup_printf("%s cannot be used: %s", path, kind);
+    }
+    return NULL;
+}
+
+/* Why the partition could not be opened, for who looks at it; why is taken over. */
+static void set_fault_why(NrdPartition *partition, char *why, int rc)
+{
+    if (!why)
+        why = foreign_in_words(partition);
+    if (!why)
+        why = g_strdup_printf("its files cannot be opened: %s; the daemon's log says which one", g_strerror(-rc));
+    g_mutex_lock(&partition->state_lock);
+    char *old = partition->fault_why;
+    partition->fault_why = why;
+    g_mutex_unlock(&partition->state_lock);
+    g_free(old);
+}
+
 static int open_files(NrdPartition *partition)
 {
+    char *why = NULL;
     const NrdTopicConfig *config = &partition->topic->record->config; /* only changed under the guard */
     NrdLog *log = NULL;
     atomic_store(&partition->warm, false);
-    int rc = open_log(partition, config, &log);
+    int rc = open_log(partition, config, &log, &why);
     if (rc == 0) {
+        NrdLogStats stats;
+        nrd_log_stats(log, &stats);
         nrd_consume_open(partition, config);
-        rc = nrd_offsets_open(partition, nrd_log_hwm(log));
+        rc = nrd_offsets_open(partition, stats.hwm, stats.next_offset);
     }
     if (rc < 0) {
         nrd_consume_close(partition);
         if (log)
             nrd_log_abandon(log);
         nrd_log_free(log);
+        set_fault_why(partition, why, rc);
         return rc;
     }
     atomic_store(&partition->log, log);
@@ -130,7 +169,7 @@ static void report_open(NrdPartition *partition, int rc)
         nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition),
                  "the partition could not be opened: %s; it is out of service, and tried again at its next use or when "
                  "`reopen` is written to its ctl",
-                 g_strerror(-rc));
+                 partition->fault_why ? partition->fault_why : g_strerror(-rc));
     if (rc == 0 && partition->open_errno < 0)
         nrd_diag(NRD_LEVEL_NOTICE, nrd_partition_place(partition), "the partition is in service again");
     partition->open_errno = rc;
@@ -262,6 +301,7 @@ int nrd_partition_learn_guarded(NrdPartition *partition)
     int rc = nrd_topic_check_marker(partition->topic);
     if (rc < 0)
         return rc;
+    nrd_partition_look_for_note(partition);
     NrdPicture *picture = atomic_load(&partition->closed) ? NULL : peek(partition);
     if (picture) {
         set_picture(partition, picture);
@@ -292,6 +332,7 @@ static NrdPicture *take_picture(NrdPartition *partition)
     picture->frontier = nrd_queue_frontier(partition->queue);
     picture->n_acked_ahead = nrd_queue_acked_ahead(partition->queue);
     g_mutex_unlock(&partition->queue_lock);
+    picture->n_lost_ahead = nrd_log_lost_from(atomic_load(&partition->log), picture->frontier);
     return picture;
 }
 
@@ -376,6 +417,7 @@ static bool shut(NrdPartition *partition)
     nrd_produce_fail_waiters(partition, error);
     nrd_consume_interrupt(partition, error);
     nrd_timer_drain(partition->topic->engine->timers, &partition->lease_timer);
+    nrd_timer_drain(partition->topic->engine->timers, &partition->retry_timer);
     return true;
 }
 

@@ -75,7 +75,9 @@ static int lease_or_join_locked(NrdLine *line, NrdWaiter *waiter, Taken *ret_tak
  * held. */
 static void serve(NrdLine *line, NrdWaiter *waiter, Taken taken)
 {
-    while (taken.found && !nrd_consume_serve(taken.partition, waiter->deliver, waiter->user_data, taken.lease)) {
+    bool has_others = line->source->has_others(line->owner);
+    while (taken.found &&
+           !nrd_consume_serve(taken.partition, waiter->deliver, waiter->user_data, taken.lease, has_others)) {
         g_mutex_lock(&line->lock);
         waiter->state = STATE_DONE;
         int rc = lease_or_join_locked(line, waiter, &taken);

@@ -24,7 +24,8 @@ typedef struct NrdLineSource {
      * nrd_partition_take_sure. Memory only. */
     bool (*lease)(void *owner, bool sure, NrdPartition *only, NrdPartition **ret_partition, NrdLease *ret_lease);
     bool (*deliverable)(void *owner, NrdPartition *only);
-    int (*error)(void *owner); /* why nothing can be had any more, or 0 */
+    bool (*has_others)(void *owner); /* a partition that cannot be read is not the waiter's failure: there are others */
+    int (*error)(void *owner);       /* why nothing can be had any more, or 0 */
 } NrdLineSource;
 
 typedef struct NrdLine {

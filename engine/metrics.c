@@ -21,6 +21,8 @@ static const Row rows[] = {
     { NRD_COUNTER_FSYNC_POISONED, "narad_errors_total", STORAGE("fsync_poisoned"), "Errors, by what failed." },
     { NRD_COUNTER_COMMIT_FAILED, "narad_errors_total", STORAGE("commit"), NULL },
     { NRD_COUNTER_OPEN_FAILED, "narad_errors_total", STORAGE("open"), NULL },
+    { NRD_COUNTER_TAKEN_AWAY, "narad_errors_total", STORAGE("taken_away"), NULL },
+    { NRD_COUNTER_UNREADABLE, "narad_errors_total", STORAGE("unreadable"), NULL },
     { NRD_COUNTER_RETENTION_UNLINK, "narad_errors_total", STORAGE("retention_unlink"), NULL },
     { NRD_COUNTER_PREALLOC_FAILED, "narad_errors_total", STORAGE("preallocation"), NULL },
     { NRD_COUNTER_INGRESS_FAILED, "narad_errors_total", INGRESS("append"), NULL },
@@ -110,6 +112,11 @@ static void append_partitions(GString *text, const NrdSummary *summary)
     append_gauge(text, "narad_partitions_out_of_service", "Partitions that could not be opened.", summary->n_faulty);
     append_gauge(text, "narad_partitions_damaged", "Partitions with damaged frames or missing segments that are known.",
                  summary->n_damaged);
+    append_gauge(text, "narad_partitions_unreadable",
+                 "Partitions with segments that cannot be read: their readers get EIO there.", summary->n_unreadable);
+    append_gauge(text, "narad_partitions_anew",
+                 "Partitions that began anew because their folder was missing, until `reopen` says that it is known.",
+                 summary->n_anew);
     append_gauge(text, "narad_lost_records", "Records lost in damaged frames and missing segments that are known.",
                  summary->n_lost);
     append_gauge(text, "narad_partitions_hiding_records",

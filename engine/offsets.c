@@ -136,7 +136,35 @@ int nrd_offsets_peek(NrdPartition *partition, uint64_t hwm, uint64_t *ret_fronti
     return rc;
 }
 
-int nrd_offsets_open(NrdPartition *partition, uint64_t hwm)
+/* Before a record can get an offset that a damaged file calls settled. A failure is no reason not to serve: the cadence
+ * tries again. Offset lock held. */
+static void mend_locked(NrdPartition *partition)
+{
+    NrdFrontier state = { 0, g_array_new(FALSE, FALSE, sizeof(uint64_t)) };
+    g_mutex_lock(&partition->queue_lock);
+    nrd_queue_snapshot(partition->queue, &state);
+    g_mutex_unlock(&partition->queue_lock);
+    int rc = nrd_offset_store_mend(partition->offsets, &state);
+    g_array_unref(state.ahead);
+    if (note_result_locked(partition, rc, "writing consumer.ahead and consumer.offset anew", KEPT) == 0)
+        return;
+    g_mutex_lock(&partition->queue_lock);
+    partition->settled_seq++; /* there is something to write */
+    g_mutex_unlock(&partition->queue_lock);
+    arm(partition, &partition->tick_timer, WRITE_OUT_MS);
+}
+
+static void restore_locked(NrdPartition *partition, const NrdFrontier *state, uint64_t hwm)
+{
+    partition->ticked_seq = partition->synced_seq = partition->settled_seq;
+    partition->offset_errno = 0;
+    g_mutex_lock(&partition->queue_lock);
+    partition->tick_armed = false;
+    nrd_queue_restore(partition->queue, state, hwm);
+    g_mutex_unlock(&partition->queue_lock);
+}
+
+int nrd_offsets_open(NrdPartition *partition, uint64_t hwm, uint64_t end_offset)
 {
     NrdFrontier state = { 0, g_array_new(FALSE, FALSE, sizeof(uint64_t)) };
     NrdOffsetStore *store = NULL;
@@ -145,12 +173,9 @@ int nrd_offsets_open(NrdPartition *partition, uint64_t hwm)
     if (rc == 0) {
         g_mutex_lock(&partition->offset_lock);
         partition->offsets = store;
-        partition->ticked_seq = partition->synced_seq = partition->settled_seq;
-        partition->offset_errno = 0;
-        g_mutex_lock(&partition->queue_lock);
-        partition->tick_armed = false;
-        nrd_queue_restore(partition->queue, &state, hwm);
-        g_mutex_unlock(&partition->queue_lock);
+        restore_locked(partition, &state, hwm);
+        if (!partition->topic->engine->read_only && nrd_offset_store_is_stale(store, end_offset))
+            mend_locked(partition);
         g_mutex_unlock(&partition->offset_lock);
     }
     g_array_unref(state.ahead);

@@ -3,6 +3,7 @@
 #include "engine/engine_private.h"
 
 #include "engine/ingress/ingress.h"
+#include "engine/io/io.h"
 
 #include <errno.h>
 
@@ -60,7 +61,11 @@ static void info_from_stats(const NrdLogStats *stats, NrdPartitionInfo *info)
     info->last_missing = stats->damage.n_holes > 0 ? stats->damage.missing_end - 1 : 0;
     info->n_hidden = stats->n_hidden;
     info->commit_errno = stats->commit_errno;
+    info->n_unreadable = stats->n_unreadable;
+    info->unreadable = stats->unreadable;
+    info->unreadable_errno = stats->unreadable_errno;
     info->poisoned = stats->poison_errno != 0;
+    info->by_others = stats->by_others;
 }
 
 static void info_of_open(NrdPartition *partition, NrdPartitionInfo *info)
@@ -77,6 +82,7 @@ static void info_of_open(NrdPartition *partition, NrdPartitionInfo *info)
     info->in_flight = nrd_queue_in_flight(partition->queue);
     info->acked_ahead = nrd_queue_acked_ahead(partition->queue);
     g_mutex_unlock(&partition->queue_lock);
+    info->n_lost_ahead = nrd_log_lost_from(log, info->frontier);
 }
 
 static void info_of_closed(NrdPartition *partition, NrdPartitionInfo *info)
@@ -86,12 +92,13 @@ static void info_of_closed(NrdPartition *partition, NrdPartitionInfo *info)
         info_from_stats(&picture.stats, info);
         info->frontier = picture.frontier;
         info->acked_ahead = picture.n_acked_ahead;
+        info->n_lost_ahead = picture.n_lost_ahead;
     }
     g_mutex_lock(&partition->state_lock);
     info->fault = partition->state == NRD_PARTITION_FAULT;
-    g_mutex_unlock(&partition->state_lock);
     if (info->fault)
-        info->reason = g_strdup("the partition could not be opened; the daemon's log says which file stops it");
+        info->reason = g_strdup(partition->fault_why ? partition->fault_why : "the partition could not be opened");
+    g_mutex_unlock(&partition->state_lock);
 }
 
 void nrd_local_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_info)
@@ -103,11 +110,12 @@ void nrd_local_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_inf
     } else {
         info_of_closed(partition, &info);
     }
+    info.anew = atomic_load(&partition->folder_lost);
     if (!info.reason)
         info.reason = g_strdup("");
     info.frontier = MIN(MAX(info.frontier, info.oldest_offset), info.hwm);
     uint64_t behind = info.hwm - info.frontier;
-    info.lag = behind - MIN(behind, info.acked_ahead);
+    info.lag = behind - MIN(behind, info.acked_ahead + info.n_lost_ahead);
     *ret_info = info;
 }
 
@@ -138,6 +146,23 @@ char *nrd_partition_info_damage(const NrdPartitionInfo *info)
                                info->n_damaged, nrd_plural(info->n_damaged), info->n_lost, nrd_plural(info->n_lost),
                                info->first_lost);
     return g_string_free(text, FALSE);
+}
+
+char *nrd_partition_info_unreadable(const NrdPartitionInfo *info)
+{
+    if (info->n_unreadable == 0)
+        return NULL;
+    if (info->n_unreadable == 1)
+        return g_strdup_printf("segment %020" N ".log cannot be read: %s", info->unreadable,
+                               g_strerror(info->unreadable_errno));
+    return g_strdup_printf("%" N " segments cannot be read, the first is %020" N ".log: %s", info->n_unreadable,
+                           info->unreadable, g_strerror(info->unreadable_errno));
+}
+
+const char *nrd_partition_info_anew(const NrdPartitionInfo *info)
+{
+    return info->anew ? "its folder was missing and it began anew at offset 0: if records were in it they are lost"
+                      : NULL;
 }
 
 char *nrd_partition_info_hidden(const NrdPartitionInfo *info)
@@ -182,6 +207,22 @@ static void leave_change(NrdPartition *partition)
     nrd_partition_unpin(partition);
 }
 
+/* Without its folder the log goes on in a new one, above all offsets that it has given out: what was in the old one is told
+ * as missing. Should the topic's be gone as well, only a start can tell whose it was. */
+static int reopen_log(NrdPartition *partition)
+{
+    int root_fd = partition->topic->engine->root_fd;
+    struct stat st;
+    int rc = 0;
+    if (nrd_io_stat(root_fd, partition->dir, &st) == -ENOENT)
+        rc = nrd_io_make_dir(root_fd, partition->dir);
+    if (rc < 0)
+        nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition),
+                 "%s is gone and cannot be made anew: %s; put topics/%s back from a backup, or start the daemon again",
+                 partition->dir, g_strerror(-rc), partition->topic->name);
+    return rc < 0 ? -EIO : nrd_log_reopen(atomic_load(&partition->log));
+}
+
 int nrd_local_partition_reopen(NrdPartition *partition)
 {
     if (atomic_load(&partition->topic->deleted))
@@ -195,9 +236,11 @@ int nrd_local_partition_reopen(NrdPartition *partition)
     if (rc < 0)
         return rc;
     if (was_open) { /* else it has just been recovered */
-        rc = nrd_log_reopen(atomic_load(&partition->log));
+        rc = reopen_log(partition);
         nrd_produce_leave(partition);
     }
+    if (rc == 0)
+        rc = nrd_partition_forget_note(partition);
     if (rc == 0)
         nrd_consume_wake(partition);
     if (rc == 0 && partition->topic->engine->ingress)

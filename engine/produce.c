@@ -241,7 +241,8 @@ void nrd_produce_run_and_unlock(NrdPartition *partition, unsigned max_rounds)
     for (unsigned n = 0; wanted_locked(partition) && n < max_rounds && partition->n_entering == 0; n++)
         run_round_locked(partition);
     partition->committing = false;
-    g_cond_broadcast(&partition->role_free);
+    if (partition->n_entering > 0) /* to tell nobody is a system call all the same, for every commit */
+        g_cond_broadcast(&partition->role_free);
     if (wanted_locked(partition) && partition->n_entering == 0)
         nrd_timer_set(partition->topic->engine->timers, &partition->linger_timer, nrd_clock_mono_ms());
     g_mutex_unlock(&partition->produce_lock);

@@ -22,9 +22,21 @@ static void add_trouble(NrdSummary *summary, const NrdTopic *topic, NrdTrouble e
     g_ptr_array_add(summary->troubles, g_memdup2(&entry, sizeof entry));
 }
 
+static void add_anew(NrdSummary *summary, NrdPartition *partition)
+{
+    if (!atomic_load(&partition->folder_lost))
+        return;
+    NrdPartitionInfo info = { .anew = true };
+    summary->n_anew++;
+    add_trouble(summary, partition->topic,
+                (NrdTrouble){
+                    .partition = partition->number, .anew = true, .reason = g_strdup(nrd_partition_info_anew(&info)) });
+}
+
 static void add_partition(NrdSummary *summary, NrdPartition *partition)
 {
     NrdPartitionInfo info;
+    add_anew(summary, partition);
     if (!nrd_partition_known(partition)) {
         summary->n_unknown++;
         return;
@@ -36,6 +48,7 @@ static void add_partition(NrdSummary *summary, NrdPartition *partition)
     summary->n_failing += info.commit_errno != 0 && !info.poisoned;
     summary->n_damaged += info.n_damaged + info.n_holes > 0;
     summary->n_lost += info.n_lost + info.n_missing;
+    summary->n_unreadable += info.n_unreadable > 0;
     summary->n_hiding += info.n_hidden > 0;
     summary->size_bytes += info.size_bytes;
     summary->lag += info.lag;
@@ -44,6 +57,7 @@ static void add_partition(NrdSummary *summary, NrdPartition *partition)
         add_trouble(summary, partition->topic,
                     (NrdTrouble){ .partition = partition->number,
                                   .poisoned = info.poisoned,
+                                  .by_others = info.by_others || info.fault,
                                   .reason = g_steal_pointer(&info.reason) });
     else if (info.commit_errno != 0)
         add_trouble(summary, partition->topic,
@@ -52,8 +66,15 @@ static void add_partition(NrdSummary *summary, NrdPartition *partition)
                                   .reason = g_strdup(g_strerror(info.commit_errno)) });
     if (info.n_damaged + info.n_holes > 0)
         add_trouble(summary, partition->topic,
-                    (NrdTrouble){
-                        .partition = partition->number, .damaged = true, .reason = nrd_partition_info_damage(&info) });
+                    (NrdTrouble){ .partition = partition->number,
+                                  .damaged = true,
+                                  .missing = info.n_holes > 0,
+                                  .reason = nrd_partition_info_damage(&info) });
+    if (info.n_unreadable > 0)
+        add_trouble(summary, partition->topic,
+                    (NrdTrouble){ .partition = partition->number,
+                                  .unreadable = true,
+                                  .reason = nrd_partition_info_unreadable(&info) });
     if (info.n_hidden > 0)
         add_trouble(
             summary, partition->topic,

@@ -4,17 +4,17 @@
 
 #include "engine/io/io.h"
 
-#include <errno.h>
-
-/* A crash while the topic was being made leaves that, and so does somebody who removes the folder. */
-static void tell_missing_folder(NrdPartition *partition)
+/* Whether what stands in the place of a consumer's file is none: an open says so. */
+static bool has_foreign_file(NrdPartition *partition)
 {
-    struct stat st;
-    if (nrd_io_stat(partition->topic->engine->root_fd, partition->dir, &st) == -ENOENT)
-        nrd_diag(NRD_LEVEL_WARNING, nrd_partition_place(partition),
-                 "%s is missing and is made anew, empty, by its next use: if records were in it they are lost; "
-                 "put it back from a backup with the daemon stopped",
-                 partition->dir);
+    static const char *const names[] = { "/consumer.offset", "/consumer.ahead" };
+    bool foreign = false;
+    for (size_t i = 0; !foreign && i < G_N_ELEMENTS(names); i++) {
+        g_autofree char *path = g_strconcat(partition->dir, names[i], NULL);
+        g_autofree char *kind = nrd_io_foreign_kind(partition->topic->engine->root_fd, path);
+        foreign = kind != NULL;
+    }
+    return foreign;
 }
 
 void nrd_partition_survey(NrdPartition *partition)
@@ -27,7 +27,9 @@ void nrd_partition_survey(NrdPartition *partition)
     bool look = !topic->fault && !topic->lost && !nrd_partition_known(partition);
     int rc = look ? nrd_log_peek_trouble(topic->engine->root_fd, partition->dir, &trouble) : 0;
     if (look && rc == 0 && !trouble)
-        tell_missing_folder(partition);
+        trouble = has_foreign_file(partition);
+    if (look && rc == 0)
+        nrd_partition_look_for_note(partition);
     if (rc == 0 && trouble)
         (void)!nrd_partition_learn_guarded(partition); /* a failure was told */
     pthread_mutex_unlock(&topic->guard);

@@ -23,6 +23,8 @@ struct NrdTopicConsumer {
 
 static bool lease_of(NrdPartition *partition, bool sure, NrdLease *ret_lease)
 {
+    if (nrd_consume_is_failing(partition))
+        return false; /* its trouble alone */
     if (!nrd_partition_pin_if_open(partition))
         return false; /* closed for want of use: there is nothing in it that a consumer's pin would not have kept open */
     bool found = nrd_consume_lease(partition, sure, ret_lease);
@@ -47,7 +49,7 @@ static bool line_lease(void *owner, bool sure, NrdPartition *only, NrdPartition 
 
 static bool deliverable_in(NrdPartition *partition)
 {
-    if (!nrd_partition_pin_if_open(partition))
+    if (nrd_consume_is_failing(partition) || !nrd_partition_pin_if_open(partition))
         return false;
     bool there = nrd_consume_deliverable(partition);
     nrd_partition_unpin_quietly(partition);
@@ -66,6 +68,11 @@ static bool line_deliverable(void *owner, NrdPartition *only)
     return false;
 }
 
+static bool line_has_others(void *owner)
+{
+    return nrd_topic_n_partitions(owner) > 1;
+}
+
 static int line_error(void *owner)
 {
     NrdTopic *topic = owner;
@@ -74,7 +81,7 @@ static int line_error(void *owner)
     return atomic_load(&topic->engine->stopping) ? -ENODEV : 0;
 }
 
-static const NrdLineSource line_source = { line_lease, line_deliverable, line_error };
+static const NrdLineSource line_source = { line_lease, line_deliverable, line_has_others, line_error };
 
 void nrd_topic_line_init(NrdTopic *topic)
 {
@@ -161,10 +168,14 @@ void nrd_local_topic_take_sure(NrdTopicConsumer *consumer, NrdDeliverFn deliver,
 static int batch_of(NrdPartition *partition, NrdBatch *batch, uint32_t share, uint32_t *ret_n)
 {
     *ret_n = 0;
-    if (!partition || !nrd_partition_pin_if_open(partition))
+    if (!partition || nrd_consume_is_failing(partition) || !nrd_partition_pin_if_open(partition))
         return 0;
     int rc = nrd_consume_batch(partition, batch, share, ret_n);
     nrd_partition_unpin_quietly(partition);
+    if (rc == -EIO && line_has_others(partition->topic)) {
+        nrd_consume_note_failing(partition);
+        rc = 0;
+    }
     return rc;
 }
 

@@ -136,10 +136,11 @@ static char *topic_ctl_text(NrdNode *node)
 
 static char *partition_ctl_text(NrdNode *node)
 {
-    return g_strdup("reopen                   close the log and recover it; clears poison\n"
-                    "roll                     seal the active segment and begin another\n"
-                    "trim <offset>            delete whole sealed segments below the offset\n"
-                    "seek <offset>|start|end  move where consumers go on; drops their leases\n");
+    return g_strdup(
+        "reopen                   close the log and recover it: files put back are served, poison is cleared\n"
+        "roll                     seal the active segment and begin another\n"
+        "trim <offset>            delete whole sealed segments below the offset\n"
+        "seek <offset>|start|end  move where consumers go on; drops their leases\n");
 }
 
 const NrdFileOps nrd_topic_ctl_ops = {

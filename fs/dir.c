@@ -129,6 +129,21 @@ static bool is_lost(const GArray *lost, guint *at, uint64_t offset)
     return *at < lost->len && g_array_index(lost, NrdLostRange, *at).offset <= offset;
 }
 
+/* Where the newest MAX_RECORDS begin that are not known to be lost. lost: NULL or NrdLostRange, ascending. */
+static uint64_t first_listed(const NrdPartitionInfo *info, const GArray *lost)
+{
+    uint64_t end = info->hwm, left = MAX_RECORDS;
+    for (guint i = lost ? lost->len : 0; i > 0 && end > info->oldest_offset; i--) {
+        const NrdLostRange *range = &g_array_index(lost, NrdLostRange, i - 1);
+        uint64_t from = MIN(MAX(range->end_offset, info->oldest_offset), end);
+        if (end - from >= left)
+            return end - left;
+        left -= end - from;
+        end = MIN(MAX(range->offset, info->oldest_offset), end);
+    }
+    return end - MIN(left, end - info->oldest_offset);
+}
+
 /* Records that are known to be lost have no name in the listing, so that a walk goes by without an error for each; who
  * asks for one by its offset gets EBADMSG, and `status` tells of them. */
 static int add_records(Listing *listing)
@@ -138,8 +153,7 @@ static int add_records(Listing *listing)
     guint at = 0;
     nrd_partition_info(listing->dir->partition, &info);
     int error = info.n_damaged + info.n_holes > 0 ? nrd_partition_lost_ranges(listing->dir->partition, &lost) : 0;
-    uint64_t first = info.hwm > MAX_RECORDS ? MAX(info.oldest_offset, info.hwm - MAX_RECORDS) : info.oldest_offset;
-    for (uint64_t offset = first; error == 0 && offset < info.hwm; offset++) {
+    for (uint64_t offset = first_listed(&info, lost); error == 0 && offset < info.hwm; offset++) {
         char name[24];
         if (lost && is_lost(lost, &at, offset))
             continue;

@@ -77,7 +77,9 @@ static void append_state(GString *text, const NrdFs *fs, const NrdSummary *summa
     append_count(text, &well, summary->n_topics_out, "topic", "out of service");
     append_count(text, &well, summary->n_poisoned, "partition", "poisoned");
     append_count(text, &well, summary->n_faulty, "partition", "out of service");
+    append_count(text, &well, summary->n_unreadable, "partition", "with segments that cannot be read");
     append_count(text, &well, summary->n_damaged, "partition", "with lost records");
+    append_count(text, &well, summary->n_anew, "partition", "whose folder was missing");
     append_count(text, &well, summary->n_hiding, "partition", "with records that are not served");
     append_count(text, &well, summary->n_failing, "partition", "that cannot commit");
     append_count(text, &well, summary->n_refused, "topic",
@@ -158,7 +160,17 @@ static void append_partition_trouble(GString *text, const NrdFs *fs, const NrdTr
 {
     if (trouble->damaged || trouble->hidden) {
         g_string_append_printf(text, "\n%s/p%05u  %s\n    %s\n", trouble->topic, (unsigned)trouble->partition,
-                               trouble->reason, trouble->hidden ? NRD_TODO_HIDDEN : NRD_TODO_DAMAGE);
+                               trouble->reason,
+                               trouble->hidden    ? NRD_TODO_HIDDEN
+                               : trouble->missing ? NRD_TODO_MISSING
+                                                  : NRD_TODO_DAMAGE);
+        return;
+    }
+    if (trouble->unreadable || trouble->anew) {
+        g_string_append_printf(text, "\n%s/p%05u  %s\n    %s: echo reopen > topics/%s/p%05u/ctl\n", trouble->topic,
+                               (unsigned)trouble->partition, trouble->reason,
+                               trouble->anew ? NRD_TODO_ANEW : NRD_TODO_UNREADABLE, trouble->topic,
+                               (unsigned)trouble->partition);
         return;
     }
     if (trouble->failing) {
@@ -168,14 +180,15 @@ static void append_partition_trouble(GString *text, const NrdFs *fs, const NrdTr
     }
     g_string_append_printf(text, "\n%s/p%05u  %s: %s\n", trouble->topic, (unsigned)trouble->partition,
                            trouble->poisoned ? "poisoned" : "out of service", trouble->reason);
-    g_string_append_printf(text, "    %s: echo reopen > topics/%s/p%05u/ctl\n", nrd_when_well(fs), trouble->topic,
+    g_string_append_printf(text, "    %s: echo reopen > topics/%s/p%05u/ctl\n",
+                           trouble->by_others ? NRD_TODO_BY_OTHERS : nrd_when_well(fs), trouble->topic,
                            (unsigned)trouble->partition);
 }
 
 static void append_troubles(GString *text, const NrdFs *fs, const NrdSummary *summary)
 {
     uint64_t n = summary->n_topics_out + summary->n_poisoned + summary->n_faulty + summary->n_failing +
-                 summary->n_damaged + summary->n_hiding;
+                 summary->n_damaged + summary->n_hiding + summary->n_unreadable + summary->n_anew;
     for (guint i = 0; i < summary->troubles->len; i++) {
         const NrdTrouble *trouble = summary->troubles->pdata[i];
         if (trouble->partition < 0)

@@ -11,9 +11,22 @@ static const char *state_word(NrdPartition *partition, const NrdPartitionInfo *i
     return info->fault                           ? "out of service"
            : info->poisoned                      ? "poisoned"
            : info->commit_errno                  ? "failing"
+           : info->n_unreadable                  ? "unreadable"
            : info->n_damaged + info->n_holes > 0 ? "damaged"
+           : info->anew                          ? "anew"
            : info->n_hidden                      ? "hiding"
                                                  : "ok";
+}
+
+/* Before `reopen`. */
+static const char *todo_word(const NrdPartitionInfo *info, const char *when_well)
+{
+    return info->fault || info->by_others ? NRD_TODO_BY_OTHERS : when_well;
+}
+
+static const char *damage_todo(const NrdPartitionInfo *info)
+{
+    return info->n_holes > 0 ? NRD_TODO_MISSING : NRD_TODO_DAMAGE;
 }
 
 typedef struct Totals {
@@ -44,7 +57,7 @@ static void append_partition_row(GString *text, NrdPartition *partition, Totals 
     totals->size_bytes += info.size_bytes;
     if (info.poisoned || info.fault)
         g_string_append_printf(totals->todo, "p%05u  %s: %s, echo reopen > p%05u/ctl\n",
-                               nrd_partition_number(partition), info.reason, totals->when_well,
+                               nrd_partition_number(partition), info.reason, todo_word(&info, totals->when_well),
                                nrd_partition_number(partition));
     else if (info.commit_errno)
         g_string_append_printf(totals->todo, "p%05u  commits fail: %s; %s\n", nrd_partition_number(partition),
@@ -52,7 +65,16 @@ static void append_partition_row(GString *text, NrdPartition *partition, Totals 
     g_autofree char *damage = nrd_partition_info_damage(&info);
     if (damage)
         g_string_append_printf(totals->todo, "p%05u  %s; %s\n", nrd_partition_number(partition), damage,
-                               NRD_TODO_DAMAGE);
+                               damage_todo(&info));
+    if (info.anew)
+        g_string_append_printf(totals->todo, "p%05u  %s; %s: echo reopen > p%05u/ctl\n",
+                               nrd_partition_number(partition), nrd_partition_info_anew(&info), NRD_TODO_ANEW,
+                               nrd_partition_number(partition));
+    g_autofree char *unreadable = nrd_partition_info_unreadable(&info);
+    if (unreadable)
+        g_string_append_printf(totals->todo, "p%05u  %s; %s: echo reopen > p%05u/ctl\n",
+                               nrd_partition_number(partition), unreadable, NRD_TODO_UNREADABLE,
+                               nrd_partition_number(partition));
     g_autofree char *hidden = nrd_partition_info_hidden(&info);
     if (hidden)
         g_string_append_printf(totals->todo, "p%05u  %s; %s\n", nrd_partition_number(partition), hidden,
@@ -66,8 +88,8 @@ static bool all_well(NrdTopic *topic)
     for (uint32_t i = 0; well && i < nrd_topic_n_partitions(topic); i++) {
         NrdPartitionInfo info;
         nrd_partition_info(nrd_topic_partition(topic, i), &info);
-        well = !info.fault && !info.poisoned && info.commit_errno == 0 &&
-               info.n_damaged + info.n_holes + info.n_hidden == 0;
+        well = !info.fault && !info.poisoned && info.commit_errno == 0 && !info.anew &&
+               info.n_damaged + info.n_holes + info.n_hidden + info.n_unreadable == 0;
         nrd_partition_info_clear(&info);
     }
     return well;
@@ -228,6 +250,7 @@ static char *partition_status_text(NrdNode *node)
     NrdPartitionInfo info;
     nrd_partition_info(node->partition, &info);
     g_autofree char *damage = nrd_partition_info_damage(&info);
+    g_autofree char *unreadable = nrd_partition_info_unreadable(&info);
     g_autofree char *hidden = nrd_partition_info_hidden(&info);
     GString *text = g_string_new(NULL);
     g_string_append_printf(text, "partition    p%05u of %s\n", nrd_partition_number(node->partition),
@@ -235,12 +258,18 @@ static char *partition_status_text(NrdNode *node)
     g_string_append_printf(text, "state        %s%s%s\n", state_word(node->partition, &info), *info.reason ? ": " : "",
                            info.reason);
     if (info.poisoned || info.fault)
-        g_string_append_printf(text, "to do        %s: echo reopen > ctl\n", nrd_when_well(node->fs));
+        g_string_append_printf(text, "to do        %s: echo reopen > ctl\n", todo_word(&info, nrd_when_well(node->fs)));
     else if (info.commit_errno)
         g_string_append_printf(text, "commits      fail: %s\nto do        %s\n", g_strerror(info.commit_errno),
                                NRD_TODO_COMMITS_FAIL);
     if (damage)
-        g_string_append_printf(text, "damage       %s\nto do        %s\n", damage, NRD_TODO_DAMAGE);
+        g_string_append_printf(text, "damage       %s\nto do        %s\n", damage, damage_todo(&info));
+    if (info.anew)
+        g_string_append_printf(text, "anew         %s\nto do        %s: echo reopen > ctl\n",
+                               nrd_partition_info_anew(&info), NRD_TODO_ANEW);
+    if (unreadable)
+        g_string_append_printf(text, "unreadable   %s\nto do        %s: echo reopen > ctl\n", unreadable,
+                               NRD_TODO_UNREADABLE);
     if (hidden)
         g_string_append_printf(text, "hidden       %s\nto do        %s\n", hidden, NRD_TODO_HIDDEN);
     append_number(text, "oldest", info.oldest_offset, "first record kept");

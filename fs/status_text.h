@@ -19,6 +19,29 @@
     "the rest is served; take what is lost from a child or a backup and look at the disk; the note goes with its "     \
     "segment (retention, or `trim`)"
 
+/* The same where a segment's file is gone. */
+#define NRD_TODO_MISSING                                                                                               \
+    "the rest is served; put the file back from a backup and write `reopen` to the partition's ctl, or take what is "  \
+    "lost from a child; the note goes with its segment (retention, or `trim`)"
+
+/* What a person does about a folder that was missing. */
+#define NRD_TODO_ANEW                                                                                                  \
+    "put the folder back from a backup with the daemon stopped, or take what is lost from a child; then, or when "     \
+    "nothing was in it"
+
+/* What a person does about poison after a failed disk, and after others have changed files, which also keeps a partition from
+ * being opened; then comes where to write it. */
+#define NRD_TODO_POISON "when the disk is well"
+#define NRD_TODO_SERVERS "when the servers are well and have what they should"
+#define NRD_TODO_BY_OTHERS                                                                                             \
+    "put that right in the data directory (a file back from a backup, what is none of the daemon's out of the way; "   \
+    "what is not back is told as lost)"
+
+/* What a person does about segments that cannot be read. */
+#define NRD_TODO_UNREADABLE                                                                                            \
+    "its readers get EIO and nothing is passed over, the rest is served; put the file right (permissions, the disk, "  \
+    "a backup), then"
+
 /* What a person does about whole records that hwm hides. */
 #define NRD_TODO_HIDDEN                                                                                                \
     "the next record produced here brings them back; if a failed commit has left them, its producers send them again"

@@ -133,6 +133,25 @@ static int add_fixed_options(struct fuse_args *args, const Daemon *daemon)
     return rc;
 }
 
+/* Whether libfuse takes what is left of the command line. Asked before anything is made or taken away: the session itself
+ * comes after the engine, which makes DATA. */
+static int check_libfuse_options(const struct fuse_args *args)
+{
+    const struct fuse_lowlevel_ops *ops = nrd_fs_ops();
+    struct fuse_args copy = FUSE_ARGS_INIT(0, NULL);
+    struct fuse_session *session = NULL;
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < args->argc; i++)
+        rc = fuse_opt_add_arg(&copy, args->argv[i]);
+    if (rc == 0)
+        session = fuse_session_new(&copy, ops, sizeof *ops, NULL);
+    fuse_opt_free_args(&copy);
+    if (!session)
+        return fail(g_strdup("the mount options were not understood; naradfs -h lists them"));
+    fuse_session_destroy(session);
+    return EXIT_SUCCESS;
+}
+
 static int start_session(Daemon *daemon, struct fuse_args *args)
 {
     NrdFsOptions fs_options = {
@@ -149,7 +168,7 @@ static int start_session(Daemon *daemon, struct fuse_args *args)
     const struct fuse_lowlevel_ops *ops = nrd_fs_ops();
     daemon->session = fuse_session_new(args, ops, sizeof *ops, daemon->fs);
     if (!daemon->session)
-        return fail(g_strdup("the mount options were not understood; naradfs -h lists them"));
+        return fail(g_strdup("the session with the kernel could not be set up; the line above says why"));
     nrd_fs_set_session(daemon->fs, daemon->session);
     if (fuse_session_mount(daemon->session, daemon->mountpoint) != 0)
         return fail(g_strdup_printf("mounting at %s failed; the line above says why", daemon->mountpoint));
@@ -228,6 +247,8 @@ static int run(Daemon *daemon, struct fuse_args *args)
 {
     char *why = NULL;
     const NrdMountOptions *options = &daemon->options;
+    if (check_libfuse_options(args) != EXIT_SUCCESS)
+        return EXIT_FAILURE;
     int rc = nrd_privileges_drop();
     if (rc < 0)
         return fail(g_strdup_printf("capabilities that are not needed could not be given up: %s", g_strerror(-rc)));

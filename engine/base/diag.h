@@ -51,8 +51,10 @@ static inline const char *nrd_plural(uint64_t n)
 
 /* Process-wide counters, each with the name of its metric. */
 typedef enum NrdCounter {
-    NRD_COUNTER_FSYNC_POISONED,  /* errors_total{component="storage",kind="fsync_poisoned"} */
-    NRD_COUNTER_COMMIT_FAILED,   /* errors_total{component="storage",kind="commit"} */
+    NRD_COUNTER_FSYNC_POISONED, /* errors_total{component="storage",kind="fsync_poisoned"} */
+    NRD_COUNTER_COMMIT_FAILED,  /* errors_total{component="storage",kind="commit"} */
+    NRD_COUNTER_TAKEN_AWAY,     /* errors_total{component="storage",kind="taken_away"}: an active segment was removed */
+    NRD_COUNTER_UNREADABLE, /* errors_total{component="storage",kind="unreadable"}: segments that could not be read */
     NRD_COUNTER_CORRUPT_FRAMES,  /* frames passed over by recovery or by a read */
     NRD_COUNTER_CORRUPT_SKIPPED, /* narad_consumer_corrupt_skipped_total */
     NRD_COUNTER_TORN_TAILS,      /* tails truncated at open */

@@ -124,8 +124,9 @@ static bool is_checkpoint(const uint8_t *bytes, size_t size, void *checkpoint)
     return bytes && nrd_checkpoint_decode(bytes, size, checkpoint) == 0;
 }
 
-int nrd_checkpoint_load(int root_fd, NrdCheckpoint *checkpoint)
+int nrd_checkpoint_load(int root_fd, NrdCheckpoint *checkpoint, bool *ret_damaged)
 {
+    *ret_damaged = false;
     g_autoptr(GBytes) bytes = NULL;
     int rc = nrd_io_read_checked(root_fd, PATH, MAX_BYTES, is_checkpoint, checkpoint, &bytes);
     if (rc == -ENOENT)
@@ -133,6 +134,7 @@ int nrd_checkpoint_load(int root_fd, NrdCheckpoint *checkpoint)
     gsize size = 0;
     const uint8_t *data = bytes ? g_bytes_get_data(bytes, &size) : NULL;
     if (rc == -EFBIG || (rc == 0 && (!data || nrd_checkpoint_decode(data, size, checkpoint) < 0))) {
+        *ret_damaged = true;
         nrd_counter_add(NRD_COUNTER_INGRESS_CHECKPOINT, 1);
         nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE,
                  PATH " is damaged: everything in the ingress WAL is committed again, records may come twice");

@@ -58,8 +58,9 @@ GByteArray *nrd_checkpoint_encode(const NrdCheckpoint *checkpoint);
 /* -EBADMSG; *checkpoint, initialized by the caller, is untouched then. */
 int nrd_checkpoint_decode(const uint8_t *bytes, size_t size, NrdCheckpoint *checkpoint) NRD_MUST_CHECK;
 
-/* A file that is missing or damaged (told) leaves the checkpoint empty: success. What the disk cannot read is an error. */
-int nrd_checkpoint_load(int root_fd, NrdCheckpoint *checkpoint) NRD_MUST_CHECK;
+/* A file that is missing or damaged (told, and *ret_damaged) leaves the checkpoint empty: success. What the disk cannot read
+ * is an error. */
+int nrd_checkpoint_load(int root_fd, NrdCheckpoint *checkpoint, bool *ret_damaged) NRD_MUST_CHECK;
 int nrd_checkpoint_store(int root_fd, const NrdCheckpoint *checkpoint) NRD_MUST_CHECK;
 
 #endif

@@ -26,6 +26,7 @@ struct NrdIngress {
     NrdDispatcher *dispatcher;
     NrdAdmission *admission;
     NrdCheckpoint found;             /* at the open; empty afterwards */
+    bool damaged;                    /* so was the file then: a close writes it anew, whatever there was to do */
     pthread_mutex_t checkpoint_lock; /* held across a checkpoint's I/O; before the dispatcher's */
     int checkpoint_error;            /* of the last; guarded by checkpoint_lock */
 };
@@ -301,7 +302,7 @@ int nrd_ingress_open(const NrdIngressOptions *options, NrdIngress **ret_ingress)
                  .n_bytes = options->max_bytes ? options->max_bytes : DEFAULT_MAX_BYTES },
     };
     ingress->admission = nrd_admission_new(&admission_options);
-    int rc = nrd_checkpoint_load(options->root_fd, &ingress->found);
+    int rc = nrd_checkpoint_load(options->root_fd, &ingress->found, &ingress->damaged);
     if (rc == 0)
         rc = open_wal(ingress, options);
     if (rc == 0 && options->nameless)
@@ -340,7 +341,7 @@ int nrd_ingress_close(NrdIngress *ingress, int64_t drain_ms)
     /* A WAL that was never written needs no checkpoint. */
     uint64_t next = nrd_wal_next_sequence(ingress->wal);
     nrd_dispatcher_set_top(ingress->dispatcher, next, 0);
-    if (next > 1)
+    if (next > 1 || ingress->damaged)
         rc = write_checkpoint(ingress, 0);
     if (rc < 0) /* nobody comes later to try again, and what it does not say may come twice */
         rc = write_checkpoint(ingress, 0);

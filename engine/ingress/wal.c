@@ -126,7 +126,11 @@ static int sync_and_prove(NrdWal *wal, const Round *round, const char **ret_what
     if (rc < 0)
         return rc;
     *ret_what = "reading back";
-    return nrd_wal_prove(wal, round->head, round->n_bytes);
+    rc = nrd_wal_prove(wal, round->head, round->n_bytes);
+    if (rc < 0)
+        return rc;
+    *ret_what = "a look at the name";
+    return nrd_wal_check_place(wal);
 }
 
 /* *ret_sync_failed: the segment was abandoned, and another attempt goes to a new one. */

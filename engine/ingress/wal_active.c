@@ -91,9 +91,16 @@ void nrd_wal_write_zeros_ahead(NrdWal *wal, uint64_t n_bytes)
 
 void nrd_wal_abandon_active(NrdWal *wal, uint64_t sequence, int error, const char *what)
 {
-    nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE,
-             "%s of %s failed: %s; the segment is left as it was proven, a new one is started", what, wal->active->path,
-             g_strerror(-error));
+    if (error == -ENOENT)
+        nrd_diag(
+            NRD_LEVEL_ERROR, NRD_NOWHERE,
+            "%s was removed while the daemon runs, and not by it: a new one is started; records that were in it and "
+            "in no partition yet are lost unless it is put back",
+            wal->active->path);
+    else
+        nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE,
+                 "%s of %s failed: %s; the segment is left as it was proven, a new one is started", what,
+                 wal->active->path, g_strerror(-error));
     if (wal->void_from == 0)
         wal->void_from = sequence;
     /* Its name may be what makes entries of earlier segments void: it goes only when none of them could count. */

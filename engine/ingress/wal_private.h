@@ -29,7 +29,8 @@ struct NrdWal {
     uint8_t *proof;       /* NRD_WAL_PROOF_BYTES, to read back into */
     uint64_t void_from;   /* what the next segment is named by; 0: by the next sequence */
     uint32_t next_number;
-    int last_error; /* of the last round, to say the same failure once */
+    int64_t named_ms; /* monotonic; when the active segment's name was looked at last */
+    int last_error;   /* of the last round, to say the same failure once */
 };
 
 /* Fills segments, next_sequence and next_number. */
@@ -39,6 +40,10 @@ int nrd_wal_recover(NrdWal *wal, NrdWalFoundFn found, void *found_data) NRD_MUST
  * file system that was shut down, where a sync may have returned success for what it never wrote: -EIO, and what the
  * read says. */
 int nrd_wal_prove(NrdWal *wal, const NrdWalAppend *head, uint64_t n_bytes) NRD_MUST_CHECK;
+
+/* Whether the active segment still has its name, for the writer: -ENOENT when others have removed or moved it: what is
+ * written to it is not found again. What could not be looked at is no failure. Blocks. */
+int nrd_wal_check_place(NrdWal *wal) NRD_MUST_CHECK;
 
 /* ---- wal_active.c; the writer only, no lock held, may block ---- */
 

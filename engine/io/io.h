@@ -125,6 +125,10 @@ int nrd_io_unlink(int dirfd, const char *path) NRD_MUST_CHECK;
 /* stat of path beneath dirfd, not following a link anywhere. */
 int nrd_io_stat(int dirfd, const char *path, struct stat *ret_st) NRD_MUST_CHECK;
 
+/* What stands at path when it is no regular file ("it is a folder, and no regular file"); g_free. NULL: it is one, is not
+ * there, or cannot be looked at. */
+char *nrd_io_foreign_kind(int dirfd, const char *path);
+
 /* Appends the names in folder path to *ret_names (a new array, g_ptr_array_unref). All of them or an error. */
 int nrd_io_list_dir(int dirfd, const char *path, GPtrArray **ret_names) NRD_MUST_CHECK;
 

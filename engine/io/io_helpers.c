@@ -289,6 +289,31 @@ int nrd_io_stat(int dirfd, const char *path, struct stat *ret_st)
     return rc;
 }
 
+char *nrd_io_foreign_kind(int dirfd, const char *path)
+{
+    struct stat st;
+    const char *kind = NULL;
+    if (nrd_io_stat(dirfd, path, &st) < 0 || S_ISREG(st.st_mode))
+        return NULL;
+    switch (st.st_mode & S_IFMT) {
+    case S_IFDIR:
+        kind = "a folder";
+        break;
+    case S_IFLNK:
+        kind = "a symbolic link";
+        break;
+    case S_IFIFO:
+        kind = "a FIFO";
+        break;
+    case S_IFSOCK:
+        kind = "a socket";
+        break;
+    default:
+        kind = "a device";
+    }
+    return g_strdup_printf("it is %s, and no regular file", kind);
+}
+
 int nrd_io_list_dir(int dirfd, const char *path, GPtrArray **ret_names)
 {
     int fd = -1;

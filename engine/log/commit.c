@@ -4,20 +4,22 @@
  *   2 write the frames behind the last committed byte of the active segment, and zeros behind them (zero_ahead.h)
  *   3 fdatasync, once
  *   4 read back, compare headers, check CRCs
- *   5 the first time since the open: empty the hwm file
- *   6 advance the high watermark in memory
- *   7 roll, when the segment is full
+ *   5 look whether the file still has its name: what is written to one that was removed is gone with the process
+ *   6 the first time since the open: empty the hwm file
+ *   7 advance the high watermark in memory
+ *   8 roll, when the segment is full
  *
  * A crash before 3 is over leaves nothing, a torn tail (cut by the next open) or whole frames that nobody was promised.
- * A crash between 3 and 6 leaves whole frames above the old boundary: duplicates in waiting, never a loss. From 6 on
+ * A crash between 3 and 7 leaves whole frames above the old boundary: duplicates in waiting, never a loss. From 7 on
  * the empty hwm file makes the next open take the boundary from the records.
- * A failure before 6 cuts the segment back to where it was, so that a retry lands one copy at the same offsets; a
+ * A failure before 7 cuts the segment back to where it was, so that a retry lands one copy at the same offsets; a
  * failed sync poisons the log besides, because no later sync can tell what became of the pages (seed: Commit failure,
  * Fsync failure). */
 #include "engine/log/log_private.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/crc32c.h"
+#include "engine/base/errors.h"
 #include "engine/io/io.h"
 #include "engine/log/frames/frame_writer.h"
 #include "engine/log/segments/frame_cache.h"
@@ -29,6 +31,7 @@
 #include <string.h>
 
 #define FAR_AHEAD_MS ((int64_t)60 * 1000)
+#define NAME_CHECK_MS ((int64_t)1000)
 #define READ_BACK_BYTES ((size_t)256 * 1024)
 
 /* A frame that was written, as far as the steps after the write need it. */
@@ -170,6 +173,30 @@ static int verify_frames(const Commit *c)
     return r;
 }
 
+/* An error that says that the file is not there any more is final. */
+static void note_taken_away(NrdLog *log, NrdSegment *active, int error)
+{
+    if (error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -EISDIR || error == -ESTALE)
+        nrd_log_poison_taken_away(log, active, error);
+}
+
+/* Others may remove the file, or move it or its folder away, and a sync of it still succeeds. Whether it has any name is
+ * seen at every commit, for a fraction of a microsecond; whether it has its own costs ten times as much and is looked at
+ * once in a second: what got into a file that was moved meanwhile is there still. */
+static int check_place(const Commit *c)
+{
+    NrdLog *log = c->log;
+    bool by_name = c->now_ms - log->named_ms >= NAME_CHECK_MS || c->now_ms < log->named_ms;
+    int r = nrd_segment_check_place(c->active, c->fd, by_name);
+
+    if (by_name && nrd_error_is_shortage(r))
+        return 0; /* it could not be looked at; the next commit does */
+    note_taken_away(log, c->active, r);
+    if (r == 0 && by_name)
+        log->named_ms = c->now_ms;
+    return r;
+}
+
 /* Before the first advance since the open the file must stop telling the old boundary. */
 static int empty_hwm(NrdLog *log)
 {
@@ -178,6 +205,8 @@ static int empty_hwm(NrdLog *log)
     int r = nrd_hwm_empty(log->home.root_fd, log->hwm_path, log->hwm_empty_failed);
     log->hwm_empty_failed = r < 0;
     log->hwm_emptied = r == 0;
+    if (r < 0)
+        (void)nrd_log_poison_foreign(log, log->hwm_path, r); /* trying again is of no use then */
     return r;
 }
 
@@ -233,7 +262,7 @@ static void discard(Commit *c, bool sync_failed)
         nrd_log_poison(c->log, r, "cutting back a failed commit");
 }
 
-/* Steps 2 to 6, with the discard. */
+/* Steps 2 to 7, with the discard. */
 static int run(Commit *c, GPtrArray *plans, const NrdLogSettings *settings)
 {
     int r = write_frames(c, plans, settings);
@@ -248,6 +277,8 @@ static int run(Commit *c, GPtrArray *plans, const NrdLogSettings *settings)
         return -EIO;
     }
     r = verify_frames(c);
+    if (r == 0)
+        r = check_place(c);
     if (r < 0) {
         discard(c, false);
         return -EIO;
@@ -300,8 +331,10 @@ static int commit_batches(NrdLog *log, NrdRecordBatch *const *batches, size_t n_
         return r;
     c.active = nrd_log_active(log);
     r = nrd_segment_pin(c.active, &c.fd);
-    if (r < 0)
+    if (r < 0) {
+        note_taken_away(log, c.active, r);
         return r;
+    }
     c.pos = nrd_segment_size_bytes(c.active);
     c.offset = nrd_load(&log->next_offset);
     c.now_ms = nrd_clock_wall_ms();
@@ -364,7 +397,8 @@ int nrd_log_commit(NrdLog *log, NrdRecordBatch *const *batches, size_t n_batches
     g_mutex_unlock(&log->lock);
     /* A segment with a gap gets no more records (recovery.c), and one with a hidden tail is not left: this commit would show
      * the tail in any case, so that goes first. */
-    if (n_records > 0 && log->roll_needed)
+    NrdSegment *active = nrd_log_active(log);
+    if (n_records > 0 && (log->roll_needed || (active != NULL && nrd_segment_has_gaps(active))))
         r = nrd_log_expose(log);
     if (n_records > 0 && r == 0) {
         r = commit_errno(commit_batches(log, batches, n_batches, &settings));

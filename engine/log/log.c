@@ -27,7 +27,9 @@ int nrd_log_open(const NrdLogOptions *options, NrdLog **ret_log)
     g_queue_init(&log->detached);
     int r = nrd_log_recover(log);
     if (r < 0) {
-        log->closed = true;
+        log->home.closed = true;
+        if (options->ret_why != NULL)
+            *options->ret_why = g_steal_pointer(&log->why);
         nrd_log_free(log);
         return r;
     }
@@ -86,7 +88,7 @@ static void drop_descriptors(NrdLog *log)
 
 int nrd_log_close(NrdLog *log)
 {
-    if (__atomic_exchange_n(&log->closed, true, __ATOMIC_ACQ_REL))
+    if (__atomic_exchange_n(&log->home.closed, true, __ATOMIC_ACQ_REL))
         return 0;
     if (!log->home.read_only && !nrd_log_is_poisoned(log) && nrd_log_active(log) != NULL)
         nrd_zero_ahead_cut(log, nrd_log_active(log));
@@ -101,7 +103,7 @@ int nrd_log_close(NrdLog *log)
 void nrd_log_abandon(NrdLog *log)
 {
     __atomic_store_n(&log->home.abandoned, true, __ATOMIC_RELEASE);
-    if (!__atomic_exchange_n(&log->closed, true, __ATOMIC_ACQ_REL))
+    if (!__atomic_exchange_n(&log->home.closed, true, __ATOMIC_ACQ_REL))
         drop_descriptors(log);
 }
 
@@ -109,7 +111,7 @@ void nrd_log_free(NrdLog *log)
 {
     if (log == NULL)
         return;
-    g_assert(log->closed && log->texts == NULL && log->rendered == NULL);
+    g_assert(log->home.closed && log->texts == NULL && log->rendered == NULL);
     nrd_segment_list_unref(log->list);
     g_array_unref(log->missing);
     g_array_unref(log->forgotten);
@@ -117,6 +119,7 @@ void nrd_log_free(NrdLog *log)
     g_mutex_clear(&log->lock);
     g_mutex_clear(&log->remove_lock);
     g_free(log->poison_reason);
+    g_free(log->why);
     g_free(log->hwm_path);
     g_free(log->home.dir);
     g_free(log->home.topic);
@@ -143,6 +146,28 @@ char *nrd_log_poison_reason(NrdLog *log)
     return reason;
 }
 
+static void add_unreadable_locked(NrdLog *log, NrdLogStats *stats)
+{
+    for (guint i = 0; nrd_load(&log->home.n_unreadable) > 0 && i < log->list->n; i++) {
+        int error = nrd_segment_read_error(log->list->items[i]);
+        if (error == 0)
+            continue;
+        if (stats->n_unreadable++ == 0) {
+            stats->unreadable = nrd_segment_base(log->list->items[i]);
+            stats->unreadable_errno = -error;
+        }
+    }
+}
+
+static uint64_t count_files_locked(const NrdLog *log)
+{
+    uint64_t n = log->list->n;
+
+    for (guint i = 0; nrd_load(&log->home.n_gaps) > 0 && i < log->list->n; i++)
+        n -= nrd_segment_is_gone(log->list->items[i]);
+    return n;
+}
+
 void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats)
 {
     NrdLogStats stats = { 0 };
@@ -154,7 +179,8 @@ void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats)
     stats.last_commit_ms = __atomic_load_n(&log->newest_ms, __ATOMIC_ACQUIRE);
     stats.commit_errno = -__atomic_load_n(&log->commit_error, __ATOMIC_ACQUIRE);
     stats.poison_errno = log->poison_errno;
-    stats.n_segments = log->list->n;
+    stats.by_others = log->poison_errno != 0 && log->poison_by_others;
+    stats.n_segments = count_files_locked(log);
     if (log->list->n > 0) {
         const NrdSegmentSums *sums = nrd_segment_list_sums_locked(log->list, nrd_load(&log->home.text_version));
         NrdSegment *active = nrd_segment_list_last(log->list);
@@ -168,6 +194,7 @@ void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats)
     for (guint i = 0; nrd_load(&log->home.n_gaps) > 0 && i < log->list->n; i++)
         nrd_segment_add_damage(log->list->items[i], &stats.damage);
     nrd_log_add_missing_locked(log, &stats.damage);
+    add_unreadable_locked(log, &stats);
     uint64_t hidden_end = MIN(log->hidden_end, nrd_load(&log->next_offset));
     stats.n_hidden = hidden_end > stats.hwm ? hidden_end - stats.hwm : 0;
     g_mutex_unlock(&log->lock);
@@ -190,6 +217,22 @@ GArray *nrd_log_gaps(NrdLog *log)
     g_mutex_unlock(&log->lock);
     g_array_sort(gaps, by_offset);
     return gaps;
+}
+
+uint64_t nrd_log_lost_from(NrdLog *log, uint64_t offset)
+{
+    uint64_t n = 0;
+
+    if (nrd_load(&log->home.n_gaps) == 0)
+        return 0;
+    uint64_t hwm = nrd_load(&log->hwm);
+    g_autoptr(GArray) gaps = nrd_log_gaps(log);
+    for (guint i = 0; i < gaps->len; i++) {
+        const NrdGap *gap = &g_array_index(gaps, NrdGap, i);
+        uint64_t from = MAX(gap->offset, offset), end = MIN(gap->end_offset, hwm);
+        n += end > from ? end - from : 0;
+    }
+    return n;
 }
 
 uint64_t nrd_log_hwm(NrdLog *log)

@@ -29,6 +29,7 @@ typedef struct NrdLogOptions {
     uint32_t partition; /* for messages */
     bool read_only;     /* a torn tail is left alone (hidden), nothing is written */
     NrdLogSettings settings;
+    char **ret_why; /* NULL, or where a failed open leaves one sentence, or NULL; g_free */
 } NrdLogOptions;
 
 /* A consistent picture, for xattrs and status. */
@@ -45,9 +46,13 @@ typedef struct NrdLogStats {
     uint64_t oldest_bytes;   /* size of the oldest segment */
     int64_t oldest_file_ms;  /* when its file was written last, by the machine's clock */
     NrdDamage damage;        /* that is known; 0 before anybody met it */
+    uint64_t n_unreadable;   /* segments whose last read failed, though their files may be there */
+    uint64_t unreadable;     /* the base of the first of them, and */
+    int unreadable_errno;    /* why, positive; both only with n_unreadable above 0 */
     uint64_t n_hidden;       /* whole records above the high watermark that an open found, from hwm on */
     int commit_errno;        /* 0, or the positive errno of the last commit, which failed; the next one may succeed */
     int poison_errno;        /* 0, or the positive errno of the sync that failed */
+    bool by_others; /* poisoned, but not for the disk: others have taken or replaced a file that is written to */
 } NrdLogStats;
 
 /* Opens and recovers. Sealed segments are only stat'ed. Blocks for at most one read of the active segment (see
@@ -150,7 +155,9 @@ int nrd_log_remove_detached(NrdLog *log, uint64_t *ret_n_left) NRD_MUST_CHECK;
 bool nrd_log_has_detached(NrdLog *log);
 
 void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats); /* never blocks on the disk */
-GArray *nrd_log_gaps(NrdLog *log);        /* NrdGap that are known, ascending; g_array_unref; memory only */
+GArray *nrd_log_gaps(NrdLog *log); /* NrdGap that are known, ascending; g_array_unref; memory only */
+/* How many of the records from offset up to the high watermark are known to be lost; memory only. */
+uint64_t nrd_log_lost_from(NrdLog *log, uint64_t offset);
 char *nrd_log_poison_reason(NrdLog *log); /* one sentence or NULL; g_free */
 uint64_t nrd_log_hwm(NrdLog *log);        /* atomic load */
 uint64_t nrd_log_oldest(NrdLog *log);     /* atomic load */

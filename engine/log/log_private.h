@@ -8,6 +8,26 @@
 /* recovery.c: fills an empty log from its folder. */
 int nrd_log_recover(NrdLog *log) NRD_MUST_CHECK;
 
+/* recovery.c: tells what keeps the folder from being opened: name in it ("": the folder), and what is wrong with it, in words
+ * or (NULL) as error says. Returns what an open returns for it. */
+int nrd_log_complain(NrdLog *log, const char *name, int error, const char *what);
+
+/* recovery.c: whole frames, but none that begins where the file's name says. */
+extern const char nrd_log_misnamed[];
+
+/* recovery.c: the file as it is; a failure is told. */
+int nrd_log_read_hwm(NrdLog *log, NrdHwm *ret_hwm) NRD_MUST_CHECK;
+
+/* recovery.c: raises the floor of commit times to what the segments have seen. */
+void nrd_log_learn_newest(NrdLog *log);
+
+/* roll.c: creates the file of a segment, durably; an empty one that is there will do. */
+int nrd_log_create_file(NrdLog *log, const char *path) NRD_MUST_CHECK;
+
+/* missing.c: keeps in missing what lies before the oldest segment and was not removed by this log, and tells what of it is
+ * news. */
+void nrd_log_find_before(NrdLog *log, GArray *missing, uint64_t oldest);
+
 /* recovery.c: syncs the segment, drops its clean pages and leaves it to the next read to look at the disk. */
 int nrd_log_sync_and_drop(NrdLog *log, int fd) NRD_MUST_CHECK;
 

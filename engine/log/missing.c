@@ -19,29 +19,72 @@
 #include <errno.h>
 #include <inttypes.h>
 
-/* Keeps in log->missing what lies before the oldest segment, no offset twice. */
-static void keep_before(NrdLog *log, uint64_t oldest, uint64_t tail)
+static void tell_missing(const NrdLog *log, const NrdGap *gap)
+{
+    nrd_counter_add(NRD_COUNTER_CORRUPT_FRAMES, 1);
+    nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, (int64_t)gap->offset),
+             "records %" PRIu64 " to %" PRIu64
+             " are missing: their segment is gone from %s, and was not deleted by the daemon; put it back and write "
+             "`reopen` to the partition's ctl",
+             gap->offset, gap->end_offset - 1, log->home.dir);
+}
+
+/* Keeps what lies before the oldest segment, no offset twice. */
+static void keep_before(GArray *missing, uint64_t oldest)
 {
     uint64_t from = 0;
     guint n = 0;
 
-    for (guint i = 0; i < log->missing->len; i++) {
-        NrdGap gap = g_array_index(log->missing, NrdGap, i);
-        if (gap.offset >= oldest && gap.offset < tail && !log->home.read_only)
-            g_array_append_val(log->forgotten, gap);
+    for (guint i = 0; i < missing->len; i++) {
+        NrdGap gap = g_array_index(missing, NrdGap, i);
         gap.offset = MAX(gap.offset, from);
         gap.end_offset = MIN(gap.end_offset, oldest);
         if (gap.offset >= gap.end_offset)
             continue;
         from = gap.end_offset;
-        g_array_index(log->missing, NrdGap, n++) = gap;
-        nrd_counter_add(NRD_COUNTER_CORRUPT_FRAMES, 1);
-        nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, (int64_t)gap.offset),
-                 "records %" PRIu64 " to %" PRIu64
-                 " are missing: their segment is gone, and was not deleted by the daemon",
-                 gap.offset, gap.end_offset - 1);
+        g_array_index(missing, NrdGap, n++) = gap;
     }
-    g_array_set_size(log->missing, n);
+    g_array_set_size(missing, n);
+}
+
+/* Witnesses of what lies in between. */
+static void forget_between(NrdLog *log, uint64_t oldest, uint64_t tail)
+{
+    for (guint i = 0; i < log->missing->len && !log->home.read_only; i++) {
+        NrdGap gap = g_array_index(log->missing, NrdGap, i);
+        if (gap.offset >= oldest && gap.offset < tail)
+            g_array_append_val(log->forgotten, gap);
+    }
+}
+
+static bool has_gap(const GArray *gaps, uint64_t pos)
+{
+    for (guint i = 0; i < gaps->len; i++) {
+        if (g_array_index(gaps, NrdGap, i).pos == pos)
+            return true;
+    }
+    return false;
+}
+
+void nrd_log_find_before(NrdLog *log, GArray *missing, uint64_t oldest)
+{
+    g_autoptr(GArray) news = g_array_new(FALSE, FALSE, sizeof(NrdGap));
+    guint n = 0;
+
+    g_mutex_lock(&log->lock);
+    for (guint i = 0; i < missing->len; i++) {
+        if (!has_gap(log->forgotten, g_array_index(missing, NrdGap, i).pos))
+            g_array_index(missing, NrdGap, n++) = g_array_index(missing, NrdGap, i);
+    }
+    g_array_set_size(missing, n);
+    keep_before(missing, oldest);
+    for (guint i = 0; i < missing->len; i++) {
+        if (!has_gap(log->missing, g_array_index(missing, NrdGap, i).pos))
+            g_array_append_val(news, g_array_index(missing, NrdGap, i));
+    }
+    g_mutex_unlock(&log->lock);
+    for (guint i = 0; i < news->len; i++)
+        tell_missing(log, &g_array_index(news, NrdGap, i));
 }
 
 /* A side file of another partition, say, must not move the offsets to where nothing leads. */
@@ -68,7 +111,11 @@ void nrd_log_judge_missing(NrdLog *log, bool has_segments, uint64_t committed, u
         first = MIN(first, gap->offset);
         end = MAX(end, gap->end_offset);
     }
-    keep_before(log, has_segments ? nrd_load(&log->oldest) : 0, has_segments ? tail : 0);
+    if (has_segments)
+        forget_between(log, nrd_load(&log->oldest), tail);
+    keep_before(log->missing, has_segments ? nrd_load(&log->oldest) : 0);
+    for (guint i = 0; i < log->missing->len; i++)
+        tell_missing(log, &g_array_index(log->missing, NrdGap, i));
     *ret_first = first;
     *ret_end = end;
 }

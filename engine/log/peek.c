@@ -166,8 +166,11 @@ static int look_at_folder(Peek *peek, bool *ret_known)
         r = 0;
     } else if (r == 0) {
         r = nrd_hwm_read(peek->root_fd, hwm_path, &peek->hwm);
-        if (r == -ELOOP || r == -EINVAL || r == -ENXIO)
-            r = -ENOENT; /* something else of that name */
+        if (r == -ELOOP || r == -EINVAL || r == -ENXIO) {
+            peek->trouble = true; /* something else of that name: an open says so */
+            r = -ENOENT;
+        }
+        peek->trouble |= odd.name != NULL && odd.error == 0; /* likewise */
         if (r == 0)
             r = look_for_missing(peek);
         if (r == 0)

@@ -17,10 +17,14 @@
  * the tail they are what became of committed bytes, and explain it like any other. A piece of a frame with zeros behind
  * it is a torn tail like any other.
  *
+ * A segment in which there is a gap is left as it is, its tail among it: where a gap ends was judged by what follows it, up
+ * to the end of the file. With more bytes behind, or fewer, the next open might judge another way, and lose what this one
+ * has served. So nothing is cut from it, nothing is added, and the next record begins a new segment.
+ *
  * H below the newest segment's base is raised to it: nothing is rolled before it is committed, so such a file is stale.
  * Opening writes nothing but the cut and missing side files, and removes .rendered files that have no segment (an .index
- * without one tells of a loss: missing.c). All of it is the same on the next open: a cut leaves a file of whole frames, a
- * gap stays where it is. */
+ * without one tells of a loss: missing.c). All of it is the same on the next open: a cut leaves a file of whole frames, and
+ * nothing else is cut. */
 #include "engine/log/log_private.h"
 
 #include "engine/io/io.h"
@@ -33,10 +37,17 @@
 #include <inttypes.h>
 #include <string.h>
 
-static int complain(NrdLog *log, const char *name, int error, const char *what)
+int nrd_log_complain(NrdLog *log, const char *name, int error, const char *what)
 {
-    nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, NRD_NO_OFFSET), "cannot open %s/%s: %s", log->home.dir,
-             name, what != NULL ? what : g_strerror(-error));
+    g_autofree char *path = *name != '\0' ? g_strdup_printf("%s/%s", log->home.dir, name) : g_strdup(log->home.dir);
+    g_autofree char *kind = *name != '\0' ? nrd_io_foreign_kind(log->home.root_fd, path) : NULL;
+
+    g_free(log->why);
+    log->why = g_strdup_printf("%s cannot be used: %s", path,
+                               kind != NULL   ? kind
+                               : what != NULL ? what
+                                              : g_strerror(-error));
+    nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, NRD_NO_OFFSET), "%s", log->why);
     return error == -ENOMEM ? -ENOMEM : -EIO;
 }
 
@@ -79,13 +90,13 @@ static int list_segments(NrdLog *log, GPtrArray *segments)
 
     int r = nrd_segment_files_list(log->home.root_fd, log->home.dir, files, &odd);
     if (r < 0)
-        r = complain(log, "", r, NULL);
+        r = nrd_log_complain(log, "", r, NULL);
     else if (odd.name != NULL)
-        r = complain(log, odd.name, odd.error, odd.what);
+        r = nrd_log_complain(log, odd.name, odd.error, odd.what);
     for (guint i = 0; r == 0 && i < files->len; i++) {
         const NrdSegmentFile *file = &g_array_index(files, NrdSegmentFile, i);
         NrdSegment *segment = nrd_segment_new(&log->home, file->base, file->size_bytes);
-        nrd_segment_set_file_ms(segment, file->mtime_ms);
+        nrd_segment_set_file(segment, &file->st);
         g_ptr_array_add(segments, segment);
     }
     if (r == 0)
@@ -137,10 +148,10 @@ int nrd_log_adopt_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
         }
     }
     uint64_t hidden_text = index->end.text_bytes - visible.text_bytes;
-    /* Where a gap ends was judged by what follows it, up to the end of the file. With more bytes behind that the next open
-     * might judge another way, and lose what this one serves: so nothing is added to such a segment. */
+    /* A gap: nothing is added to the segment. What is left behind its last frame counts as read, as in a sealed one. */
     if (index->gaps->len > 0 && index->end.offset > nrd_segment_base(active))
         log->roll_needed = true;
+    index->end.pos = size_bytes;
     nrd_segment_report_gaps(active, index->gaps);
     nrd_store(&log->hwm_pos, visible.pos);
     log->zero_end = 0;
@@ -222,23 +233,35 @@ static void note_hidden(NrdLog *log, uint64_t hwm, uint64_t tail)
              hwm, tail - 1, log->home.dir);
 }
 
-static void report_torn(NrdLog *log, NrdSegment *active, const NrdIndexEnd *end, uint64_t size_bytes)
+static void report_torn(NrdLog *log, NrdSegment *active, const NrdIndexEnd *end, uint64_t size_bytes, const char *done)
 {
     nrd_counter_add(NRD_COUNTER_TORN_TAILS, 1);
     nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, (int64_t)end->offset),
              "torn tail of %" PRIu64 " byte%s in segment %020" PRIu64 " %s", size_bytes - end->pos,
-             nrd_plural(size_bytes - end->pos), nrd_segment_base(active), log->home.read_only ? "hidden" : "cut");
+             nrd_plural(size_bytes - end->pos), nrd_segment_base(active), done);
 }
 
-/* Cuts what is behind the last good frame. */
-static int cut_tail(NrdLog *log, int fd, const NrdIndexEnd *end)
+/* Cuts what is behind the last good frame; not behind a gap, which was judged by it. Takes and gives the segment's size. */
+static int settle_tail(NrdLog *log, NrdSegment *active, int fd, const NrdIndex *index, const NrdScanTail *tail,
+                       uint64_t *size_bytes)
 {
-    if (log->home.read_only)
-        return 0;
-    int r = nrd_io->ftruncate(fd, (int64_t)end->pos);
-    /* A crash before this is over leaves the torn tail, or a part of it: the next open cuts it again. After it the
-     * next frame cannot be shadowed by what stood here. */
-    return r == 0 ? nrd_io->fsync(fd) : r;
+    bool stays = index->gaps->len > 0;
+    int r = 0;
+
+    if (!tail->only_zeros)
+        report_torn(log, active, &index->end, *size_bytes,
+                    stays                 ? "left where it is, for there is damage before it"
+                    : log->home.read_only ? "hidden"
+                                          : "cut");
+    if (!stays && !log->home.read_only)
+        r = nrd_io->ftruncate(fd, (int64_t)index->end.pos);
+    /* A crash before this is over leaves the torn tail, or a part of it: the next open cuts it again. After it the next
+     * frame cannot be shadowed by what stood here; and a tail that stays is the one that was judged. */
+    if (r == 0 && !log->home.read_only)
+        r = nrd_io->fsync(fd);
+    if (r == 0 && !stays)
+        *size_bytes = index->end.pos;
+    return r;
 }
 
 /* Decides about the boundary and the tail; takes the index over. */
@@ -264,21 +287,18 @@ static int settle_active(NrdLog *log, NrdSegment *active, int fd, NrdIndex *inde
     if (file->clean && file->value > hwm)
         note_lost(log, hwm, file->value);
     if (tail->torn && !rotten) {
-        if (!tail->only_zeros)
-            report_torn(log, active, &index->end, size_bytes);
-        int r = cut_tail(log, fd, &index->end);
+        int r = settle_tail(log, active, fd, index, tail, &size_bytes);
         if (r < 0) {
             nrd_index_free(index);
             return r;
         }
-        size_bytes = index->end.pos;
     }
     return nrd_log_adopt_active(log, active, fd, index, size_bytes, hwm);
 }
 
 /* Whole frames, but none that begins where the name says: another segment's file, or a name that somebody changed. As a
  * torn tail they would be cut; they may be the only copy. */
-static const char misnamed[] =
+const char nrd_log_misnamed[] =
     "it holds frames of other offsets than its name says; give it its name back or move it away";
 
 /* Scans the active segment, from the disk when what is found there has not been proven: without a clean hwm, and where it
@@ -323,7 +343,7 @@ static int recover_active(NrdLog *log, NrdSegment *active, NrdHwm *file, const c
     r = scan_active(log, &want, file, &index, &tail);
     if (r == 0 && tail.misnamed) {
         nrd_index_free(index);
-        *ret_what = misnamed;
+        *ret_what = nrd_log_misnamed;
         r = -EIO;
     } else if (r == 0) {
         r = settle_active(log, active, want.fd, index, &tail, file);
@@ -333,13 +353,25 @@ static int recover_active(NrdLog *log, NrdSegment *active, NrdHwm *file, const c
 }
 
 /* The newest commit time seen: the floor of the next one, and it goes on where the last process stopped. */
-static void learn_newest(NrdLog *log)
+void nrd_log_learn_newest(NrdLog *log)
 {
-    int64_t newest = 0;
+    int64_t newest = __atomic_load_n(&log->newest_ms, __ATOMIC_ACQUIRE);
 
     for (guint i = 0; i < log->list->n; i++)
         newest = MAX(newest, nrd_segment_end(log->list->items[i]).commit_ms);
     __atomic_store_n(&log->newest_ms, newest, __ATOMIC_RELEASE);
+}
+
+int nrd_log_read_hwm(NrdLog *log, NrdHwm *ret_hwm)
+{
+    NrdHwm file;
+    int r = nrd_hwm_read(log->home.root_fd, log->hwm_path, &file);
+    if (r == 0 && file.exists && !file.clean) /* or it was, and was not read as it is */
+        r = nrd_hwm_read_again(log->home.root_fd, log->hwm_path, &file);
+    if (r < 0)
+        return nrd_log_complain(log, "hwm", r, NULL);
+    *ret_hwm = file;
+    return 0;
 }
 
 int nrd_log_recover(NrdLog *log)
@@ -347,11 +379,7 @@ int nrd_log_recover(NrdLog *log)
     GPtrArray *segments = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_segment_unref);
     NrdHwm file;
 
-    int r = nrd_hwm_read(log->home.root_fd, log->hwm_path, &file);
-    if (r == 0 && file.exists && !file.clean) /* or it was, and was not read as it is */
-        r = nrd_hwm_read_again(log->home.root_fd, log->hwm_path, &file);
-    if (r < 0)
-        r = complain(log, "hwm", r, NULL);
+    int r = nrd_log_read_hwm(log, &file);
     if (r == 0)
         r = list_segments(log, segments);
     for (guint i = 0; r == 0 && i + 1 < segments->len; i++)
@@ -362,7 +390,7 @@ int nrd_log_recover(NrdLog *log)
         r = recover_active(log, active, &file, &what);
         if (r < 0) {
             char *path = nrd_segment_path(active);
-            r = complain(log, strrchr(path, '/') + 1, r, what);
+            r = nrd_log_complain(log, strrchr(path, '/') + 1, r, what);
             g_free(path);
         }
         nrd_store(&log->oldest, nrd_segment_base(segments->pdata[0]));
@@ -371,7 +399,7 @@ int nrd_log_recover(NrdLog *log)
         judge_ends(log, segments->len > 0, &file);
         nrd_segment_list_unref(log->list);
         log->list = nrd_segment_list_new((NrdSegment *const *)segments->pdata, segments->len);
-        learn_newest(log);
+        nrd_log_learn_newest(log);
     }
     g_ptr_array_unref(segments);
     return r;

@@ -1,10 +1,12 @@
-/* Clearing poison: the log is closed and recovered in place, by the committer, while readers go on (seed: Fsync
- * failure, "the state clears only when the log is reopened and its files scanned again").
+/* Clearing poison, and finding what others have done to the folder: the log is closed and recovered in place, by the committer,
+ * while readers go on (seed: Fsync failure, "the state clears only when the log is reopened and its files scanned again").
  *
- * The boundary is the one in memory: nothing above it was ever acknowledged or served, so it is cut at its known
- * position. What lies below was synced before; should the disk not have it after all, it becomes a gap, and its offsets
- * are never used again. */
-#include "engine/log/log_private.h"
+ * The folder is listed again (relist.c). Where the log ends with the file that it has written, the boundary is the one in
+ * memory: nothing above it was ever acknowledged or served, so it is cut at its known position, unless the open found records
+ * there that may have been acknowledged and are hidden, or left what stands behind a gap (recovery.c). What lies below was
+ * synced before; should the disk not have it after all, it becomes a gap, and its offsets are never used again: the next
+ * segment begins behind them at once, and so says it to the next open. */
+#include "engine/log/relist_private.h"
 
 #include "engine/io/io.h"
 #include "engine/log/index/scan.h"
@@ -12,19 +14,22 @@
 
 #include <errno.h>
 
-/* Cuts what is above the boundary and makes sure that the rest is read from the disk. */
-static int cut_and_drop(NrdLog *log, int fd, uint64_t *ret_size)
+/* Cuts what a failed commit may have left and makes sure that the rest is read from the disk. */
+static int cut_and_drop(NrdLog *log, NrdSegment *active, int fd, uint64_t *ret_size)
 {
+    bool hidden = nrd_load(&log->hwm) < nrd_load(&log->next_offset);
+    bool stays = hidden || nrd_segment_has_gaps(active);
+    uint64_t limit_pos = stays ? nrd_segment_size_bytes(active) : nrd_load(&log->hwm_pos);
     struct stat st;
     int r = nrd_io->fstat(fd, &st);
     if (r < 0)
         return r;
     uint64_t size_bytes = (uint64_t)st.st_size;
-    if (size_bytes > log->hwm_pos) {
-        r = nrd_io->ftruncate(fd, (int64_t)log->hwm_pos);
+    if (size_bytes > limit_pos) {
+        r = nrd_io->ftruncate(fd, (int64_t)limit_pos);
         if (r < 0)
             return r;
-        size_bytes = log->hwm_pos;
+        size_bytes = limit_pos;
     }
     /* A crash before the sync is over leaves a tail that was never acknowledged, as after any crash. */
     r = nrd_log_sync_and_drop(log, fd);
@@ -46,7 +51,7 @@ static int recover_in_place(NrdLog *log, NrdSegment *active)
     int r = nrd_segment_pin(active, &want.fd);
     if (r < 0)
         return r;
-    r = cut_and_drop(log, want.fd, &want.size_bytes);
+    r = cut_and_drop(log, active, want.fd, &want.size_bytes);
     if (r == 0)
         r = nrd_scan_segment(&want, nrd_segment_home_place(&log->home, NRD_NO_OFFSET), &index, NULL);
     if (r == 0 && index->end.offset < hwm) {
@@ -55,31 +60,75 @@ static int recover_in_place(NrdLog *log, NrdSegment *active)
     }
     if (r == 0)
         r = nrd_log_adopt_active(log, active, want.fd, index, want.size_bytes, hwm);
+    if (r == 0)
+        nrd_segment_report_read(active, 0);
     nrd_segment_unpin(active);
+    return r;
+}
+
+/* A segment that must not be added to is left at once: until the next one is there, nothing on the disk says which offsets
+ * are taken. */
+static void leave_tail(NrdLog *log)
+{
+    NrdSegment *active = nrd_log_active(log);
+
+    if (active == NULL || !log->roll_needed || nrd_load(&log->hwm) != nrd_load(&log->next_offset) ||
+        nrd_segment_end(active).offset == nrd_segment_base(active))
+        return;
+    int r = nrd_log_roll_active(log);
+    if (r < 0)
+        nrd_diag(NRD_LEVEL_WARNING, nrd_segment_home_place(&log->home, (int64_t)nrd_load(&log->hwm)),
+                 "cannot start the next segment of %s: %s; trying again before the next write", log->home.dir,
+                 g_strerror(-r));
+}
+
+static int recover(NrdLog *log)
+{
+    NrdRelist relist = { .files = NULL };
+    NrdSegment *active = nrd_log_active(log);
+    NrdHwm hwm;
+    bool same = false;
+
+    int r = nrd_log_read_hwm(log, &hwm); /* what stands in its place would fail the next commit */
+    if (r == 0)
+        r = nrd_relist_list(log, &relist);
+    if (r == 0)
+        r = nrd_relist_same_tail(log, &relist, &same);
+    if (r == 0 && !same)
+        r = nrd_relist_find_tail(log, &relist);
+    else if (r == 0 && active != NULL)
+        g_array_set_size(relist.files, relist.files->len - 1);
+    NrdSegment *tail = relist.tail != NULL ? relist.tail : active;
+    if (r == 0 && tail != NULL)
+        r = nrd_relist_find_sealed(log, &relist, nrd_segment_base(tail));
+    if (r == 0 && relist.tail == NULL && active != NULL)
+        r = recover_in_place(log, active);
+    if (r == 0)
+        nrd_relist_install(log, &relist);
+    nrd_relist_clear(&relist);
     return r;
 }
 
 int nrd_log_reopen(NrdLog *log)
 {
-    NrdSegment *active = nrd_log_active(log);
-    int r = 0;
-
     if (nrd_log_is_closed(log))
         return -ESHUTDOWN;
     if (log->home.read_only)
         return -EROFS;
-    if (active != NULL)
-        r = recover_in_place(log, active);
+    int r = recover(log);
     if (r < 0) {
         nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, (int64_t)nrd_load(&log->hwm)),
                  "cannot reopen %s: %s", log->home.dir, g_strerror(-r));
         return -EIO;
     }
     log->hwm_emptied = false;
+    log->named_ms = 0;
+    leave_tail(log);
     __atomic_store_n(&log->commit_error, 0, __ATOMIC_RELEASE);
     g_mutex_lock(&log->lock);
     char *reason = g_steal_pointer(&log->poison_reason);
     log->poison_errno = 0;
+    log->poison_by_others = false;
     __atomic_store_n(&log->poisoned, false, __ATOMIC_RELEASE);
     g_mutex_unlock(&log->lock);
     if (reason != NULL)

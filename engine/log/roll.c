@@ -31,7 +31,7 @@ static int reuse_empty(NrdLog *log, const char *path)
 }
 
 /* Creates the file of the segment that begins at base, durably. */
-static int create_file(NrdLog *log, const char *path)
+int nrd_log_create_file(NrdLog *log, const char *path)
 {
     int fd = nrd_io->open(log->home.root_fd, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
     if (fd == -EEXIST)
@@ -67,7 +67,7 @@ static int start_segment(NrdLog *log, NrdSegment *old)
 
     if (old != NULL)
         nrd_zero_ahead_cut(log, old); /* before the folder's sync, which on a journal takes it along */
-    int r = create_file(log, path);
+    int r = nrd_log_create_file(log, path);
     if (r == 0) {
         nrd_segment_set_index(segment, nrd_index_new(base), 0);
         if (old != NULL) {
@@ -93,14 +93,14 @@ int nrd_log_roll_active(NrdLog *log)
 }
 
 /* Whether the active segment is not to be written to any more: it is full, or its oldest record too old (seed:
- * "Time-based roll"). */
+ * "Time-based roll"), or damage was found in it (recovery.c). */
 static bool is_done(NrdSegment *active, const NrdLogSettings *settings)
 {
     NrdIndexEnd end = nrd_segment_end(active);
 
     if (end.offset == nrd_segment_base(active))
         return false;
-    return end.pos >= settings->segment_bytes ||
+    return end.pos >= settings->segment_bytes || nrd_segment_has_gaps(active) ||
            (settings->roll_age_ms > 0 &&
             nrd_is_older(nrd_segment_first_ms(active), nrd_clock_wall_ms(), settings->roll_age_ms));
 }

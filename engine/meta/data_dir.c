@@ -306,6 +306,22 @@ static int check_topics(int root_fd, const char *path, char **ret_why)
                       "%s/topics is missing although there are topic records; restore it (nothing was changed)", path));
 }
 
+/* Whether something else stands in the place of a folder. One that is missing is made. */
+static int check_folders(int root_fd, const char *path, char **ret_why)
+{
+    for (size_t i = 0; i < G_N_ELEMENTS(folders); i++) {
+        struct stat st;
+        int rc = nrd_io_stat(root_fd, folders[i], &st);
+        if (rc == 0 && !S_ISDIR(st.st_mode))
+            rc = -ENOTDIR;
+        if (rc < 0 && rc != -ENOENT)
+            return refuse(ret_why, rc,
+                          g_strdup_printf("%s/%s cannot be used as a folder: %s%s", path, folders[i], g_strerror(-rc),
+                                          remedy(rc)));
+    }
+    return 0;
+}
+
 /* What is seen in them may be what a killed process has created, renamed or removed and did not get to sync. It is made
  * durable before anything is built upon it, or deleted because of it: else a power cut could take back a record whose
  * topic has acknowledged since. */
@@ -348,8 +364,9 @@ int nrd_data_dir_inspect(const char *path, NrdDataDir **ret_dir, char **ret_dama
         nrd_data_dir_close(dir);
         return rc;
     }
-    if (format_rc == 0 && check_meta(dir->root_fd, path, &damage) == 0)
-        (void)!check_topics(dir->root_fd, path, &damage); /* its sentence is what counts */
+    if (format_rc == 0 && check_meta(dir->root_fd, path, &damage) == 0 &&
+        check_topics(dir->root_fd, path, &damage) == 0)
+        (void)!check_folders(dir->root_fd, path, &damage); /* its sentence is what counts */
     *ret_dir = dir;
     *ret_damage = g_steal_pointer(&damage);
     return 0;
@@ -371,6 +388,8 @@ int nrd_data_dir_open(const char *path, bool read_only, NrdDataDir **ret_dir, ch
         rc = check_meta(dir->root_fd, path, ret_why);
     if (rc == 0)
         rc = check_topics(dir->root_fd, path, ret_why);
+    if (rc == 0)
+        rc = check_folders(dir->root_fd, path, ret_why);
     if (rc == 0 && !read_only)
         rc = make_folders(dir->root_fd, path, ret_why);
     if (rc < 0) {

@@ -222,21 +222,58 @@ static bool reclaim(int root_fd, const char *entry)
 
 /* A folder of topics/ that has no record: an orphan of a deletion that a crash cut short. Its marker says which one;
  * without a whole marker it is not ours to judge. */
-static bool reclaim_orphan(int root_fd, NrdMetastore *store, const char *entry)
+static NrdFate judge_orphan(int root_fd, const char *entry, NrdKnowsFn knows, void *user_data,
+                            char ret_id[NRD_INCARNATION_DIGITS + 1], char **ret_why)
 {
     static const char no_id[] = "----------------"; /* equal to no id, and far from all of them */
     Marker marker;
-    char id[NRD_INCARNATION_DIGITS + 1];
     g_autofree char *why = NULL;
-    int rc = look(root_fd, entry, no_id, &marker, id, &why);
+    int rc = look(root_fd, entry, no_id, &marker, ret_id, &why);
     if (rc < 0 || marker != MARKER_FOREIGN) {
-        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "topics/%s belongs to no topic and has no whole marker: left alone",
-                 entry);
-        return false;
+        bool damaged = rc == 0 || rc == -EIO; /* what look says of it names an id, and there is none */
+        *ret_why = damaged || !why ? g_strdup("it has no whole marker") : g_steal_pointer(&why);
+        return NRD_FATE_LEFT;
     }
-    if (nrd_metastore_may_know(store, id))
-        return false;
-    rc = quarantine(root_fd, entry, id);
+    return knows(user_data, ret_id) ? NRD_FATE_KNOWN : NRD_FATE_REMOVED;
+}
+
+/* A quarantined folder is what its name says when it is a folder, and when its marker says the same, or is gone: a
+ * removal that was cut short may have begun with it. Anything else somebody put there. */
+static NrdFate judge_stale(int root_fd, const char *entry, NrdKnowsFn knows, void *user_data,
+                           char ret_id[NRD_INCARNATION_DIGITS + 1], char **ret_why)
+{
+    Marker marker;
+    char other[NRD_INCARNATION_DIGITS + 1];
+    g_autofree char *why = NULL;
+    if (knows(user_data, ret_id))
+        return NRD_FATE_KNOWN;
+    int rc = look(root_fd, entry, ret_id, &marker, other, &why);
+    if (rc == 0 && marker != MARKER_FOREIGN)
+        return NRD_FATE_REMOVED;
+    *ret_why = why ? g_steal_pointer(&why) : g_strdup("it holds another incarnation");
+    return NRD_FATE_LEFT;
+}
+
+NrdFate nrd_incarnation_fate(int root_fd, const char *entry, NrdKnowsFn knows, void *user_data,
+                             char ret_id[NRD_INCARNATION_DIGITS + 1], char **ret_why)
+{
+    const char *id;
+    if (split_stale(entry, &id)) {
+        g_strlcpy(ret_id, id, NRD_INCARNATION_DIGITS + 1);
+        return judge_stale(root_fd, entry, knows, user_data, ret_id, ret_why);
+    }
+    ret_id[0] = '\0';
+    if (nrd_topic_name_check(entry) < 0) {
+        *ret_why = g_strdup("its name is none that a topic can have");
+        return NRD_FATE_LEFT;
+    }
+    return judge_orphan(root_fd, entry, knows, user_data, ret_id, ret_why);
+}
+
+/* The name first, so that a topic of that name that is made meanwhile never meets it. */
+static bool reclaim_orphan(int root_fd, const char *entry, const char *id)
+{
+    int rc = quarantine(root_fd, entry, id);
     if (rc < 0) {
         nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "topics/%s, left by a deleted topic, could not be renamed: %s", entry,
                  g_strerror(-rc));
@@ -246,34 +283,38 @@ static bool reclaim_orphan(int root_fd, NrdMetastore *store, const char *entry)
     return reclaim(root_fd, stale);
 }
 
-/* A quarantined folder is what its name says when it is a folder, and when its marker says the same, or is gone: a
- * removal that was cut short may have begun with it. Anything else somebody put there. */
-static bool reclaim_stale(int root_fd, NrdMetastore *store, const char *entry, const char *id)
+static bool may_know(void *store, const char *id)
 {
-    Marker marker;
-    char other[NRD_INCARNATION_DIGITS + 1];
-    g_autofree char *why = NULL;
-    if (nrd_metastore_may_know(store, id))
-        return false;
-    int rc = look(root_fd, entry, id, &marker, other, &why);
-    if (rc == 0 && marker != MARKER_FOREIGN)
-        return reclaim(root_fd, entry);
-    nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "topics/%s is not what its name says (%s): left alone", entry,
-             why ? why : "it holds another incarnation");
-    return false;
+    return nrd_metastore_may_know(store, id);
+}
+
+static bool is_of_a_topic(NrdMetastore *store, const char *entry)
+{
+    NrdTopicRecord *record = NULL;
+    int rc = nrd_metastore_get(store, entry, &record, NULL);
+    nrd_topic_record_free(record);
+    return rc != -ENOENT;
 }
 
 static bool sweep_entry(int root_fd, NrdMetastore *store, const char *entry)
 {
-    const char *id;
-    if (split_stale(entry, &id))
-        return reclaim_stale(root_fd, store, entry, id);
-    if (nrd_topic_name_check(entry) < 0)
+    char id[NRD_INCARNATION_DIGITS + 1];
+    g_autofree char *why = NULL;
+    const char *stale_id;
+    bool stale = split_stale(entry, &stale_id);
+    if (!stale && (nrd_topic_name_check(entry) < 0 || is_of_a_topic(store, entry)))
         return false;
-    NrdTopicRecord *record = NULL;
-    int rc = nrd_metastore_get(store, entry, &record, NULL);
-    nrd_topic_record_free(record);
-    return rc == -ENOENT && reclaim_orphan(root_fd, store, entry);
+    switch (nrd_incarnation_fate(root_fd, entry, may_know, store, id, &why)) {
+    case NRD_FATE_KNOWN:
+        return false;
+    case NRD_FATE_REMOVED:
+        return stale ? reclaim(root_fd, entry) : reclaim_orphan(root_fd, entry, id);
+    case NRD_FATE_LEFT:
+        break;
+    }
+    nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "topics/%s %s: %s: left alone", entry,
+             stale ? "is not what its name says" : "belongs to no topic", why);
+    return false;
 }
 
 int nrd_incarnation_sweep(int root_fd, NrdMetastore *store)

@@ -25,6 +25,21 @@ int nrd_incarnation_claim(int root_fd, const char *name, const char *id, void (*
  * sentence. Changes nothing. */
 int nrd_incarnation_verify(int root_fd, const char *name, const char *id, char **ret_why) NRD_MUST_CHECK;
 
+/* What the sweep makes of a name in topics/ that no topic record has. */
+typedef enum NrdFate {
+    NRD_FATE_REMOVED, /* with all that is in it: a deletion that a crash cut short leaves it, or a quarantine */
+    NRD_FATE_KNOWN,   /* a topic record carries, or may carry, its incarnation: kept, in silence */
+    NRD_FATE_LEFT,    /* what it is cannot be told: left alone */
+} NrdFate;
+
+/* Whether a topic record carries that incarnation, or may, since one of the records is damaged. */
+typedef bool (*NrdKnowsFn)(void *user_data, const char *id);
+
+/* Judges a name in topics/ that has no record, and changes nothing. *ret_id: the incarnation that it is of, "" when that
+ * is not known; *ret_why (g_free) is set with NRD_FATE_LEFT alone. */
+NrdFate nrd_incarnation_fate(int root_fd, const char *entry, NrdKnowsFn knows, void *user_data,
+                             char ret_id[NRD_INCARNATION_DIGITS + 1], char **ret_why);
+
 /* Deletes what is left of topics that are gone: quarantined folders whose id no record may carry, and folders
  * topics/<name> without a record. Does nothing while any record is damaged. What it does not understand it leaves.
  * Returns the number of folders removed, or a negative errno from the listing; failures to remove are logged. */

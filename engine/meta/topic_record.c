@@ -345,6 +345,8 @@ int nrd_topic_record_decode(const char *name, const void *data, size_t size, Nrd
                             char **ret_why)
 {
     size_t body_size;
+    if (size == 0)
+        return damaged(ret_why, "it is empty");
     if (!check_crc(data, size, &body_size))
         return damaged(ret_why, "its checksum is wrong");
     g_autoptr(GKeyFile) file = g_key_file_new();

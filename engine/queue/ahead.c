@@ -6,6 +6,7 @@
 
 #include "engine/base/crc32c.h"
 #include "engine/base/endian.h"
+#include "engine/base/zeros.h"
 #include "engine/queue/offset_store.h"
 
 #include <errno.h>
@@ -123,14 +124,9 @@ int nrd_ahead_encode(const NrdFrontier *state, uint64_t sequence, uint8_t ret_sl
 
 /* ---- decoding: nothing here trusts the bytes, checksum or not ---- */
 
-static bool all_zero(const uint8_t *bytes, size_t size)
-{
-    return size == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0);
-}
-
 bool nrd_ahead_unwritten(const uint8_t slot[NRD_AHEAD_SLOT_SIZE])
 {
-    return all_zero(slot, NRD_AHEAD_SLOT_SIZE);
+    return nrd_all_zero(slot, NRD_AHEAD_SLOT_SIZE);
 }
 
 /* Appends offset to the set; false when it is no offset, or when the set has the number it was to have. */
@@ -144,14 +140,14 @@ static bool add_offset(GArray *ahead, uint64_t offset, uint32_t n_ahead)
 
 static bool get_bitmap(const uint8_t *body, uint64_t frontier, uint32_t n_ahead, GArray *ahead)
 {
-    for (uint64_t bit = 0; bit < NRD_AHEAD_WINDOW; bit++) {
-        if (bit % 64 == 0 && nrd_get_be64(body + bit / 8) == 0) { /* most of them are */
-            bit += 63;
-            continue;
-        }
+    size_t used = nrd_size_without_zeros(body, NRD_AHEAD_BODY_SIZE);
+    for (size_t pos = 0; pos < used; pos++) {
         /* frontier + 1 + bit cannot wrap: both are far below 2^64. */
-        if ((body[bit / 8] >> (bit % 8) & 1) && !add_offset(ahead, frontier + 1 + bit, n_ahead))
-            return false;
+        for (unsigned byte = body[pos]; byte != 0; byte &= byte - 1) {
+            uint64_t bit = pos * 8 + (unsigned)__builtin_ctz(byte);
+            if (!add_offset(ahead, frontier + 1 + bit, n_ahead))
+                return false;
+        }
     }
     return ahead->len == n_ahead;
 }
@@ -170,7 +166,7 @@ static bool get_gaps(const uint8_t *body, uint64_t frontier, uint32_t n_ahead, G
         previous += 1 + gap;
         pos += size;
     }
-    return all_zero(body + pos, NRD_AHEAD_BODY_SIZE - pos);
+    return nrd_all_zero(body + pos, NRD_AHEAD_BODY_SIZE - pos);
 }
 
 static bool get_body(const uint8_t *slot, uint64_t frontier, GArray *ahead)
@@ -181,7 +177,7 @@ static bool get_body(const uint8_t *slot, uint64_t frontier, GArray *ahead)
         return false;
     switch (slot[ENCODING_POS]) {
     case ENCODING_NONE:
-        return n_ahead == 0 && all_zero(body, NRD_AHEAD_BODY_SIZE);
+        return n_ahead == 0 && nrd_all_zero(body, NRD_AHEAD_BODY_SIZE);
     case ENCODING_BITMAP:
         return n_ahead > 0 && get_bitmap(body, frontier, n_ahead, ahead);
     case ENCODING_GAPS:

@@ -28,6 +28,7 @@
 
 #include "engine/base/diag.h"
 #include "engine/base/endian.h"
+#include "engine/base/zeros.h"
 #include "engine/io/io.h"
 #include "engine/queue/ahead.h"
 
@@ -53,6 +54,9 @@ struct NrdOffsetStore {
     bool offset_unproven;     /* it may not be durable as it stands: level writes it even if it seems level */
     bool offset_counts;       /* what was recovered stands there alone, and nothing durable has replaced it yet */
 
+    bool damaged;           /* a file was found to be */
+    uint64_t claimed_below; /* offsets below that are settled, as a file says, whether it counted or not */
+
     int ahead_fd;      /* consumer.ahead, from a write to the sync that proves it; else -1 */
     int anchor;        /* slot number, or NO_SLOT: no slot is worth anything */
     GBytes *unproven;  /* the anchor's bytes up to its last non-zero body byte, while it is not known durable */
@@ -74,6 +78,7 @@ static int read_optional(NrdOffsetStore *store, const char *path, NrdIoCheckFn c
     int rc = nrd_io_read_checked(store->root_fd, path, READ_MAX, check, data, ret_bytes);
     if (rc == -EFBIG) {
         nrd_diag(NRD_LEVEL_WARNING, place(store), "%s is too large to be ours; taking it as damaged", path);
+        store->damaged = true;
         rc = 0;
     }
     if (rc == -ENOENT)
@@ -100,12 +105,14 @@ static int read_offset(NrdOffsetStore *store, uint64_t ahead, uint64_t hwm)
     gsize size = 0;
     const void *data = g_bytes_get_data(bytes, &size);
     if (size != OFFSET_SIZE) {
+        store->damaged = true;
         nrd_diag(NRD_LEVEL_WARNING, place(store), "%s has %" G_GSIZE_FORMAT " byte%s instead of 8; not using it",
                  store->offset_path, size, nrd_plural(size));
         return 0;
     }
     store->offset_whole = true;
     uint64_t value = nrd_get_be64(data);
+    store->claimed_below = MAX(store->claimed_below, MIN(value, NRD_AHEAD_FRONTIER_MAX) + 1);
     if (value >= NRD_AHEAD_FRONTIER_MAX || value >= hwm)
         nrd_diag(NRD_LEVEL_WARNING, place(store),
                  "%s holds %" G_GUINT64_FORMAT ", which is no offset below the high watermark; not using it",
@@ -118,9 +125,7 @@ static int read_offset(NrdOffsetStore *store, uint64_t ahead, uint64_t hwm)
 /* Keeps what is needed to write the slot again; the rest of it is zeros and a checksum. */
 static GBytes *pack_slot(const uint8_t *slot)
 {
-    size_t used = NRD_AHEAD_CRC_POS;
-    while (used > 0 && slot[used - 1] == 0)
-        used--;
+    size_t used = nrd_size_without_zeros(slot, NRD_AHEAD_CRC_POS);
     GByteArray *packed = g_byte_array_new();
     g_byte_array_append(packed, slot + NRD_AHEAD_CRC_POS, NRD_AHEAD_SLOT_SIZE - NRD_AHEAD_CRC_POS);
     g_byte_array_append(packed, slot, (guint)used);
@@ -189,6 +194,7 @@ static int read_ahead(NrdOffsetStore *store, NrdFrontier *state)
                  size, nrd_plural(size), AHEAD_SIZE);
     for (int i = 0; i < N_SLOTS && (gsize)(i + 1) * NRD_AHEAD_SLOT_SIZE <= size; i++)
         consider_slot(store, data + (size_t)i * NRD_AHEAD_SLOT_SIZE, i, state);
+    store->damaged = store->damaged || size != AHEAD_SIZE || store->anchor == NO_SLOT;
     if (store->anchor == NO_SLOT)
         nrd_diag(NRD_LEVEL_WARNING, place(store),
                  "%s has no valid slot; going on from consumer.offset, some settled records will come again",
@@ -229,6 +235,12 @@ int nrd_offset_store_open(int root_fd, const char *dir, const char *topic, uint3
     NrdFrontier state = { .frontier = 0, .ahead = ahead };
     NrdOffsetStore *store = new_store(root_fd, dir, topic, partition);
     int rc = read_ahead(store, &state);
+    store->claimed_below = ahead->len > 0 ? g_array_index(ahead, uint64_t, ahead->len - 1) + 1 : state.frontier;
+    if (rc == 0 && store->claimed_below > hwm)
+        nrd_diag(NRD_LEVEL_WARNING, place(store),
+                 "%s says that offsets below %" G_GUINT64_FORMAT
+                 " are settled, which is above the high watermark; not using that",
+                 store->ahead_path, store->claimed_below);
     if (rc == 0)
         rc = read_offset(store, state.frontier, hwm);
     if (rc < 0) {
@@ -352,6 +364,31 @@ void nrd_offset_store_take_back(NrdOffsetStore *store)
     store->window_lost = false;
 }
 
+/* Whether others have removed the file since it was opened: a sync of it proves nothing. */
+static bool is_taken_away(const NrdOffsetStore *store)
+{
+    struct stat st;
+    return nrd_io->fstat(store->ahead_fd, &st) == 0 && st.st_nlink == 0;
+}
+
+/* The file anew, with what the window holds, which is the whole state: durable at once, as in replace_ahead. */
+static int replace_by_window(NrdOffsetStore *store)
+{
+    g_autofree uint8_t *bytes = g_malloc0(AHEAD_SIZE);
+    memcpy(bytes, store->window, NRD_AHEAD_SLOT_SIZE);
+    nrd_diag(NRD_LEVEL_WARNING, place(store), "%s was removed while the daemon runs, and not by it: written anew",
+             store->ahead_path);
+    nrd_io_close(&store->ahead_fd);
+    g_clear_pointer(&store->window, g_free);
+    store->anchor = NO_SLOT;
+    int rc = nrd_io_replace_file(store->root_fd, store->ahead_path, bytes, AHEAD_SIZE);
+    if (rc < 0)
+        return rc; /* the next tick replaces it again */
+    store->anchor = 0;
+    store->offset_counts = false;
+    return 0;
+}
+
 static int sync_window(NrdOffsetStore *store)
 {
     /* After a failed sync the kernel may call the pages clean: only writing them again makes a later sync mean
@@ -364,6 +401,8 @@ static int sync_window(NrdOffsetStore *store)
     store->window_lost = rc < 0;
     if (rc < 0)
         return rc;
+    if (is_taken_away(store))
+        return replace_by_window(store);
     store->anchor = window_slot(store);
     store->offset_counts = false;
     g_clear_pointer(&store->window, g_free);
@@ -430,6 +469,11 @@ static int make_durable(NrdOffsetStore *store)
     return rc;
 }
 
+bool nrd_offset_store_is_stale(const NrdOffsetStore *store, uint64_t end_offset)
+{
+    return store->damaged || store->claimed_below > end_offset;
+}
+
 int nrd_offset_store_write_out(NrdOffsetStore *store)
 {
     int rc = make_durable(store);
@@ -437,5 +481,19 @@ int nrd_offset_store_write_out(NrdOffsetStore *store)
      * partition holds no descriptor. */
     if (rc == 0)
         nrd_io_close(&store->ahead_fd);
+    return rc;
+}
+
+int nrd_offset_store_mend(NrdOffsetStore *store, const NrdFrontier *state)
+{
+    store->offset_unproven = true;
+    int rc = replace_ahead(store, state);
+    /* A crash here leaves consumer.offset as it was: the next open finds it stale again. */
+    if (rc == 0)
+        rc = nrd_offset_store_level(store, state->frontier);
+    if (rc == 0) {
+        store->damaged = false;
+        store->claimed_below = 0;
+    }
     return rc;
 }

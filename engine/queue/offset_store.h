@@ -46,6 +46,15 @@ int nrd_offset_store_write_out(NrdOffsetStore *store) NRD_MUST_CHECK;
  * durable only after both a level and a write-out of the new state. */
 int nrd_offset_store_level(NrdOffsetStore *store, uint64_t frontier) NRD_MUST_CHECK;
 
+/* Whether an open has found a file that must not stay as it is: one that is damaged, or that says something of offsets at or
+ * above end_offset, the one that the next record gets. That does not count now; once records have those offsets it would,
+ * and nobody would ever be given them. */
+bool nrd_offset_store_is_stale(const NrdOffsetStore *store, uint64_t end_offset);
+
+/* Writes both files with state, durably, whatever they hold. After a failure either may be as it was: the next tick and
+ * level write them. */
+int nrd_offset_store_mend(NrdOffsetStore *store, const NrdFrontier *state) NRD_MUST_CHECK;
+
 /* Whether an acked-ahead set of this shape fits into a slot (ascending offsets above frontier). Pure; in ahead.c. */
 bool nrd_ahead_fits(uint64_t frontier, const uint64_t *ahead, uint32_t n_ahead);
 

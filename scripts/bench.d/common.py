@@ -54,19 +54,19 @@ class Bench:
                  f"{'>=' if at_least else '<='} {limit:g} x", good)
 
     @contextlib.contextmanager
-    def mirror(self, path):
-        """The path of the same file behind a FUSE file system that only passes its bytes on."""
+    def mirror(self, *paths):
+        """The paths of the same files behind a FUSE file system that only passes their bytes on."""
         folder = os.path.join(self.folder, "mirror-mnt")
         os.makedirs(folder, exist_ok=True)
         flags = subprocess.run(["pkg-config", "--cflags", "--libs", "fuse3"], check=True, stdout=subprocess.PIPE)
         program = self.build("mirror", *flags.stdout.decode().split())
-        with subprocess.Popen([program, path, folder], stdin=subprocess.DEVNULL) as process:
+        with subprocess.Popen([program, *paths, folder], stdin=subprocess.DEVNULL) as process:
             try:
-                while not os.path.exists(folder + "/file"):
+                while not os.path.exists(folder + "/0"):
                     if process.poll() is not None:
-                        fail(f"the file system over {path} did not start")
+                        fail(f"the file system over {paths[0]} did not start")
                     time.sleep(0.01)
-                yield folder + "/file"
+                yield [f"{folder}/{i}" for i in range(len(paths))]
             finally:
                 subprocess.run(["fusermount3", "-u", "-z", folder], check=False)
 

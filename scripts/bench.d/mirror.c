@@ -1,9 +1,10 @@
-/* A FUSE file system of one file that passes another file's bytes on and does nothing else: what `log` is measured against.
+/* A FUSE file system that passes the bytes of other files on and does nothing else: what `log` and producers are measured
+ * against.
  *
- * usage: mirror FILE MOUNTPOINT     serves FILE as MOUNTPOINT/file, in the foreground, until it is unmounted
+ * usage: mirror FILE... MOUNTPOINT     serves them as MOUNTPOINT/0, 1 and so on, in the foreground, until it is unmounted
  *
- * As plain as it can be while it is as fast as it can be: low-level, several threads, direct reads as `log` has them
- * (direct_io), pread into a buffer and fuse_reply_buf. */
+ * As plain as it can be while it is as fast as it can be: low-level, several threads, direct reads and writes as the mount
+ * has them (direct_io), pread into a buffer and fuse_reply_buf; a write is appended, an fsync is an fdatasync. */
 #define _GNU_SOURCE
 #define FUSE_USE_VERSION 314
 #include <errno.h>
@@ -15,10 +16,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FILE_NODE 2
+#define FIRST_NODE 2
+#define MAX_FILES 64
+#define MAX_THREADS 32
 #define MAX_BYTES ((size_t)1 << 20)
 
-static int source_fd;
+static int sources[MAX_FILES];
+static unsigned n_sources;
 
 static int attributes(fuse_ino_t node, struct stat *st)
 {
@@ -26,7 +30,7 @@ static int attributes(fuse_ino_t node, struct stat *st)
         *st = (struct stat){ .st_ino = node, .st_mode = S_IFDIR | 0555, .st_nlink = 2 };
         return 0;
     }
-    if (node != FILE_NODE || fstat(source_fd, st) < 0)
+    if (node - FIRST_NODE >= n_sources || fstat(sources[node - FIRST_NODE], st) < 0)
         return ENOENT;
     st->st_ino = node;
     return 0;
@@ -35,13 +39,16 @@ static int attributes(fuse_ino_t node, struct stat *st)
 static void on_init(void *user_data, struct fuse_conn_info *conn)
 {
     conn->max_read = 0;
+    conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_WRITEBACK_CACHE);
     (void)user_data;
 }
 
 static void on_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    struct fuse_entry_param entry = { .ino = FILE_NODE, .attr_timeout = 60, .entry_timeout = 60 };
-    int error = parent == FUSE_ROOT_ID && strcmp(name, "file") == 0 ? attributes(FILE_NODE, &entry.attr) : ENOENT;
+    struct fuse_entry_param entry = { .ino = FIRST_NODE + strtoul(name, NULL, 10),
+                                      .attr_timeout = 60,
+                                      .entry_timeout = 60 };
+    int error = parent == FUSE_ROOT_ID ? attributes(entry.ino, &entry.attr) : ENOENT;
     if (error)
         fuse_reply_err(req, error);
     else
@@ -69,40 +76,72 @@ static void on_open(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *info
 static void on_read(fuse_req_t req, fuse_ino_t node, size_t size, off_t pos, struct fuse_file_info *info)
 {
     static _Thread_local char *buffer;
-    (void)node;
     (void)info;
     if (!buffer && !(buffer = malloc(MAX_BYTES))) {
         fuse_reply_err(req, ENOMEM);
         return;
     }
-    ssize_t n = pread(source_fd, buffer, size < MAX_BYTES ? size : MAX_BYTES, pos);
+    ssize_t n = pread(sources[node - FIRST_NODE], buffer, size < MAX_BYTES ? size : MAX_BYTES, pos);
     if (n < 0)
         fuse_reply_err(req, errno);
     else
         fuse_reply_buf(req, buffer, (size_t)n);
 }
 
+static void on_write(fuse_req_t req, fuse_ino_t node, const char *bytes, size_t size, off_t pos,
+                     struct fuse_file_info *info)
+{
+    (void)pos;
+    (void)info;
+    ssize_t n = write(sources[node - FIRST_NODE], bytes, size);
+    if (n < 0)
+        fuse_reply_err(req, errno);
+    else
+        fuse_reply_write(req, (size_t)n);
+}
+
+static void on_fsync(fuse_req_t req, fuse_ino_t node, int datasync, struct fuse_file_info *info)
+{
+    (void)datasync;
+    (void)info;
+    fuse_reply_err(req, fdatasync(sources[node - FIRST_NODE]) < 0 ? errno : 0);
+}
+
+static int open_sources(char **paths, int n)
+{
+    for (int i = 0; i < n; i++) {
+        sources[i] = open(paths[i], O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        if (sources[i] < 0) {
+            perror(paths[i]);
+            return -1;
+        }
+    }
+    n_sources = (unsigned)n;
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
-    static const struct fuse_lowlevel_ops ops = {
-        .init = on_init, .lookup = on_lookup, .getattr = on_getattr, .open = on_open, .read = on_read
-    };
-    if (argc != 3) {
-        fprintf(stderr, "usage: mirror FILE MOUNTPOINT\n");
+    static const struct fuse_lowlevel_ops ops = { .init = on_init,
+                                                  .lookup = on_lookup,
+                                                  .getattr = on_getattr,
+                                                  .open = on_open,
+                                                  .read = on_read,
+                                                  .write = on_write,
+                                                  .fsync = on_fsync };
+    if (argc < 3 || argc - 2 > MAX_FILES) {
+        fprintf(stderr, "usage: mirror FILE... MOUNTPOINT\n");
         return 2;
     }
-    source_fd = open(argv[1], O_RDONLY | O_CLOEXEC);
-    if (source_fd < 0) {
-        perror(argv[1]);
+    if (open_sources(argv + 1, argc - 2) < 0)
         return 1;
-    }
-    char *words[] = { argv[0], "-o", "ro", NULL };
-    struct fuse_args args = FUSE_ARGS_INIT(3, words);
+    struct fuse_args args = FUSE_ARGS_INIT(1, argv);
     struct fuse_session *session = fuse_session_new(&args, &ops, sizeof ops, NULL);
-    if (!session || fuse_set_signal_handlers(session) != 0 || fuse_session_mount(session, argv[2]) != 0)
+    if (!session || fuse_set_signal_handlers(session) != 0 || fuse_session_mount(session, argv[argc - 1]) != 0)
         return 1;
     struct fuse_loop_config *config = fuse_loop_cfg_create();
     fuse_loop_cfg_set_clone_fd(config, 1);
+    fuse_loop_cfg_set_max_threads(config, MAX_THREADS);
     int rc = fuse_session_loop_mt(session, config);
     fuse_loop_cfg_destroy(config);
     fuse_session_unmount(session);

@@ -23,7 +23,8 @@ MAX_BYTES = {"log": 1024, "scan": 1024, "frame": 512, "wal": 2048, "wal_entry": 
              "framing_lines": 512, "framing_jsonl": 512, "framing_bin": 512, "ack": 512}
 MAX_BYTES_ELSE = 1024
 LINE = re.compile(rb"#(\d+)\s+\w+\s+cov: (\d+) ft: (\d+) corp: (\d+)")
-STOPPED_S = 120  # beyond its time, a target that does not end is ended
+TIMEOUT_S = 120  # for one input, by the clock: at idle priority a program waits for long
+STOPPED_S = 240  # beyond its time, a target that does not end is ended
 
 
 def targets():
@@ -64,9 +65,10 @@ def build(names, source=ROOT, folder=BUILD, quiet=False):
 
 
 class Limits:
-    def __init__(self, seconds, runs):
+    def __init__(self, seconds, runs, least=0):
         self.seconds = seconds
         self.runs = runs
+        self.least = least  # executions; a target that does not come so far has shown nothing
 
 
 class Run:
@@ -92,7 +94,7 @@ class Run:
                                         stderr=subprocess.STDOUT, preexec_fn=lambda: os.nice(10))
 
     def command(self):
-        command = [self.program, f"-artifact_prefix={self.crashes}/", "-print_final_stats=1", "-timeout=60",
+        command = [self.program, f"-artifact_prefix={self.crashes}/", "-print_final_stats=1", f"-timeout={TIMEOUT_S}",
                    "-rss_limit_mb=3072", f"-max_len={MAX_BYTES.get(self.name, MAX_BYTES_ELSE)}"]
         if self.limits.runs:
             command.append(f"-runs={self.limits.runs}")
@@ -123,7 +125,7 @@ class Run:
 
     def result(self):
         """What it found, as paths of inputs; None when it ended well."""
-        if self.process.returncode == 0:
+        if self.process.returncode == 0 and self.executions >= self.limits.least:
             return None
         return sorted(os.path.join(self.crashes, name) for name in set(os.listdir(self.crashes)) - self.before)
 
@@ -162,6 +164,9 @@ def tell(finished, n_targets, active):
 def explain(run):
     """A target that failed: why, and how to see it again."""
     inputs = run.result()
+    if run.process.returncode == 0:
+        print(f"FAILED {run.name}: {run.executions:,} executions in {run.seconds:.0f} s, fewer than {run.limits.least:,}")
+        return
     with open(run.log_path, "rb") as log:
         lines = log.read().decode(errors="replace").splitlines()
     print(f"FOUND {run.name}:")
@@ -179,7 +184,7 @@ def table(runs):
     print(f"{'target':14} {'executions':>12} {'so far':>12} {'per second':>11} {'seconds':>8} {'edges':>6} {'inputs':>6}  result")
     for run in runs:
         print(f"{run.name:14} {run.executions:12,} {run.total:12,} {run.executions / max(run.seconds, 0.1):11,.0f} {run.seconds:8.0f} "
-              f"{run.edges:6} {run.corpus:6}  {'ok' if run.result() is None else 'FOUND'}")
+              f"{run.edges:6} {run.corpus:6}  {'ok' if run.result() is None else 'FOUND' if run.process.returncode else 'too few'}")
     total = sum(run.executions for run in runs)
     print(f"{'all':14} {total:12,}")
 

@@ -49,7 +49,8 @@ static void check_loaded(const NrdCheckpoint *decoded, int rc)
     memory_io_put_folder("ingress");
     if (rc == 0) {
         FUZZ_CHECK(nrd_checkpoint_store(root, decoded) == 0);
-        FUZZ_CHECK(nrd_checkpoint_load(root, &loaded) == 0);
+        bool damaged = true;
+        FUZZ_CHECK(nrd_checkpoint_load(root, &loaded, &damaged) == 0 && !damaged);
         FUZZ_CHECK(loaded.top == decoded->top && loaded.trust == decoded->trust);
         FUZZ_CHECK(loaded.parts->len == decoded->parts->len);
     }

@@ -25,6 +25,7 @@ void topic_init(Topic *topic, const char *id)
     *topic = (Topic){ .exists = true,
                       .partitions = g_ptr_array_new_with_free_func(free_partition),
                       .parent = NO_TOPIC,
+                      .copied = g_array_new(FALSE, TRUE, sizeof(uint64_t)),
                       .visibility_timeout_ms = 30000,
                       .max_in_flight = 1024,
                       .max_acked_ahead = 1024 };
@@ -34,8 +35,10 @@ void topic_init(Topic *topic, const char *id)
 
 void topic_clear(Topic *topic)
 {
-    if (topic->exists)
+    if (topic->exists) {
         g_ptr_array_unref(topic->partitions);
+        g_array_unref(topic->copied);
+    }
     *topic = (Topic){ .parent = NO_TOPIC };
 }
 
@@ -65,6 +68,50 @@ bool broker_has_children(const Broker *broker, int parent)
     for (int i = 0; i < N_TOPICS; i++)
         has = has || (broker->topics[i].exists && broker->topics[i].parent == parent);
     return has;
+}
+
+bool broker_is_delayed(const Broker *broker, int topic)
+{
+    return broker->topics[topic].parent != NO_TOPIC && broker->topics[topic].delay_ms > 0;
+}
+
+int64_t broker_max_delay_ms(const Broker *broker, int parent)
+{
+    int64_t max_ms = 0;
+    for (int i = 0; i < N_TOPICS; i++)
+        if (broker->topics[i].exists && broker->topics[i].parent == parent)
+            max_ms = MAX(max_ms, broker->topics[i].delay_ms);
+    return max_ms;
+}
+
+void broker_attach(Broker *broker, int child, int parent)
+{
+    Topic *topic = &broker->topics[child];
+    const GPtrArray *partitions = broker->topics[parent].partitions;
+    topic->parent = parent;
+    g_array_set_size(topic->copied, 0);
+    for (guint i = 0; i < partitions->len; i++) {
+        uint64_t end = partition_hwm(partitions->pdata[i]);
+        g_array_append_val(topic->copied, end);
+    }
+}
+
+void broker_take_due(Broker *broker, int child, GPtrArray *due)
+{
+    Topic *topic = &broker->topics[child];
+    const GPtrArray *partitions = broker->topics[topic->parent].partitions;
+    g_array_set_size(topic->copied, partitions->len); /* a new partition is copied from its start */
+    for (guint i = 0; i < partitions->len; i++) {
+        const Partition *p = partitions->pdata[i];
+        uint64_t *next = &g_array_index(topic->copied, uint64_t, i);
+        *next = MAX(*next, partition_oldest(p));
+        for (; *next < partition_hwm(p); ++*next) {
+            const Record *record = partition_at(p, *next);
+            if (topic->delay_ms > 0 && record->written_ms + topic->delay_ms > broker->now_ms)
+                break;
+            g_ptr_array_add(due, g_strconcat(record->key, "\n", record->payload, NULL));
+        }
+    }
 }
 
 void partition_append(Partition *p, const char *key, const char *payload, int64_t now_ms)
@@ -194,6 +241,17 @@ void partition_expire_records(Partition *p, int64_t max_age_ms, int64_t now_ms)
         partition_roll(p);
     while (n + 1 < p->bases->len && last_written_ms(p, n) < now_ms - max_age_ms)
         n++;
+    partition_trim(p, g_array_index(p->bases, uint64_t, n));
+}
+
+void partition_expire_bytes(Partition *p, const GArray *sizes, uint64_t max_bytes)
+{
+    uint64_t total = 0;
+    guint n = 0;
+    for (guint i = 0; i < sizes->len; i++)
+        total += g_array_index(sizes, uint64_t, i);
+    for (; n + 1 < p->bases->len && total - g_array_index(sizes, uint64_t, n) >= max_bytes; n++)
+        total -= g_array_index(sizes, uint64_t, n);
     partition_trim(p, g_array_index(p->bases, uint64_t, n));
 }
 

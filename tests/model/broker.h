@@ -31,6 +31,8 @@ typedef struct Topic {
     char id[17];
     GPtrArray *partitions; /* Partition* */
     int parent;            /* or NO_TOPIC */
+    int64_t delay_ms;      /* its own, as a child */
+    GArray *copied;        /* uint64_t: of each of the parent's partitions the offset that is copied next */
     int64_t visibility_timeout_ms;
     int64_t max_in_flight;
     int64_t max_acked_ahead;
@@ -46,6 +48,13 @@ void topic_clear(Topic *topic);
 void topic_grow(Topic *topic, unsigned n_partitions);
 bool topic_is_empty(const Topic *topic); /* retains no record */
 bool broker_has_children(const Broker *broker, int parent);
+bool broker_is_delayed(const Broker *broker, int topic);
+/* The greatest delay of its children. */
+int64_t broker_max_delay_ms(const Broker *broker, int parent);
+void broker_attach(Broker *broker, int child, int parent);
+/* Takes what is due of the parent's records that the child has not got, to be copied now: adds "key\npayload" to due. What
+ * the parent retains no longer never comes. */
+void broker_take_due(Broker *broker, int child, GPtrArray *due);
 
 void partition_append(Partition *p, const char *key, const char *payload, int64_t now_ms);
 uint64_t partition_hwm(const Partition *p);
@@ -69,6 +78,8 @@ void partition_roll(Partition *p);
 void partition_trim(Partition *p, uint64_t offset);
 /* Whole segments go whose last record is older than that; the newest one is closed for it. */
 void partition_expire_records(Partition *p, int64_t max_age_ms, int64_t now_ms);
+/* Whole segments go that lie beyond the newest max_bytes; sizes (uint64_t) are those of the segments' files. */
+void partition_expire_bytes(Partition *p, const GArray *sizes, uint64_t max_bytes);
 
 /* FNV-1a 32 over the key, modulo n. */
 unsigned key_partition(const char *key, unsigned n);

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* Any offset, one too high among them; every second time where a segment begins, or the end. */
 static uint64_t pick_offset(const World *w, const Partition *p)
@@ -47,13 +48,49 @@ static void expire(World *w, int topic)
     int64_t age_ms = ages_ms[w->step.n % G_N_ELEMENTS(ages_ms)];
     g_autofree char *line = g_strdup_printf("retention_ms=%" G_GINT64_FORMAT "\n", age_ms);
     int rc = nrd_topic_config_write(w->topics[topic], line, strlen(line));
-    bool too_short = age_ms < 3600000 && broker_has_children(&w->broker, topic);
+    bool too_short =
+        broker_has_children(&w->broker, topic) && age_ms < 3600000 + broker_max_delay_ms(&w->broker, topic);
     WORLD_SAME(w, rc, too_short ? -EINVAL : 0);
     for (uint32_t i = 0; rc == 0 && i < model->partitions->len; i++) {
         nrd_retention_sweep(nrd_topic_partition(w->topics[topic], i), nrd_clock_wall_ms());
         partition_expire_records(model->partitions->pdata[i], age_ms, w->broker.now_ms);
     }
     WORLD_SAME(w, nrd_topic_config_write(w->topics[topic], WORLD_NO_RETENTION, strlen(WORLD_NO_RETENTION)), 0);
+}
+
+static GArray *file_sizes(const World *w, int topic, uint32_t number, const Partition *p)
+{
+    GArray *sizes = g_array_new(FALSE, FALSE, sizeof(uint64_t));
+    for (guint i = 0; i < p->bases->len; i++) {
+        g_autofree char *path = g_strdup_printf("%s/topics/%s/p%05u/%020" G_GUINT64_FORMAT ".log", w->path,
+                                                world_topic_name(topic), number, g_array_index(p->bases, uint64_t, i));
+        struct stat st = { .st_size = 0 };
+        (void)stat(path, &st); /* before the first record there is none */
+        uint64_t size = (uint64_t)st.st_size;
+        g_array_append_val(sizes, size);
+    }
+    return sizes;
+}
+
+/* Retention by bytes, likewise. The newest segments are closed first: then what is in a file is a segment's, and no zeros. */
+static void expire_bytes(World *w, int topic)
+{
+    static const uint64_t bounds[] = { 65536, 100000, 150000 };
+    const Topic *model = &w->broker.topics[topic];
+    uint64_t bound = bounds[w->step.n % G_N_ELEMENTS(bounds)];
+    g_autofree char *line = g_strdup_printf("segment_bytes=65536\nretention_bytes=%" G_GUINT64_FORMAT "\n", bound);
+    static const char back[] = "retention_bytes=0\nsegment_bytes=67108864\n";
+    for (uint32_t i = 0; i < model->partitions->len; i++) {
+        WORLD_SAME(w, nrd_partition_roll(nrd_topic_partition(w->topics[topic], i)), 0);
+        partition_roll(model->partitions->pdata[i]);
+        g_autoptr(GArray) sizes = file_sizes(w, topic, i, model->partitions->pdata[i]);
+        partition_expire_bytes(model->partitions->pdata[i], sizes, bound);
+        w->n_by_bytes += sizes->len - ((Partition *)model->partitions->pdata[i])->bases->len;
+    }
+    WORLD_SAME(w, nrd_topic_config_write(w->topics[topic], line, strlen(line)), 0);
+    for (uint32_t i = 0; i < model->partitions->len; i++)
+        nrd_retention_sweep(nrd_topic_partition(w->topics[topic], i), nrd_clock_wall_ms());
+    WORLD_SAME(w, nrd_topic_config_write(w->topics[topic], back, strlen(back)), 0);
 }
 
 void do_log_step(World *w, int topic)
@@ -71,6 +108,9 @@ void do_log_step(World *w, int topic)
     case STEP_EXPIRE:
         expire(w, topic);
         break;
+    case STEP_EXPIRE_BYTES:
+        expire_bytes(w, topic);
+        break;
     case STEP_ROLL:
         WORLD_SAME(w, nrd_partition_roll(partition), 0);
         partition_roll(p);
@@ -86,8 +126,11 @@ void do_log_step(World *w, int topic)
 /* ---- comparing ---- */
 
 /* Readability first: it is what makes the engine count what lies below the oldest record as settled. */
-static void compare_partition(World *w, const Topic *model, const Partition *p, NrdPartition *partition)
+void compare_partition(World *w, int topic, uint32_t number)
 {
+    const Topic *model = &w->broker.topics[topic];
+    const Partition *p = model->partitions->pdata[number];
+    NrdPartition *partition = nrd_topic_partition(w->topics[topic], number);
     NrdPartitionInfo info;
     uint64_t next, frontier = partition_frontier(p);
     unsigned n_ahead = partition_count(p, SETTLED);
@@ -114,7 +157,7 @@ void compare_topic(World *w, int topic)
     WORLD_CHECK(w, g_strcmp0(parent, model->parent == NO_TOPIC ? NULL : world_topic_name(model->parent)) == 0);
     WORLD_SAME(w, nrd_topic_n_partitions(w->topics[topic]), model->partitions->len);
     for (uint32_t i = 0; i < model->partitions->len; i++)
-        compare_partition(w, model, model->partitions->pdata[i], nrd_topic_partition(w->topics[topic], i));
+        compare_partition(w, topic, i);
 }
 
 static void compare_text(World *w, const Partition *p, NrdPartition *partition)

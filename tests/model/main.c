@@ -64,7 +64,13 @@ static int summarize(const World *w)
         printf("%s%.*s %u", kind ? ", " : "", (int)strcspn(text, " "), text, w->done[kind]);
         missing += w->done[kind] == 0;
     }
-    printf("\n%u steps, %u records: no difference\n", w->n_steps, w->n_records);
+    printf("\n%u late copies, %u segments over their bound of bytes, %u failed commits (%u of them poison)\n",
+           w->n_late, w->n_by_bytes, w->n_sick, w->n_poisoned);
+    if (w->n_steps >= 3000)
+        missing += w->n_by_bytes == 0 || w->n_poisoned == 0 || w->n_sick == w->n_poisoned;
+    if (w->n_steps >= 20000) /* a child has to keep its parent for that long */
+        missing += w->n_late == 0;
+    printf("%u steps, %u records: no difference\n", w->n_steps, w->n_records);
     return missing > 0 && w->n_steps >= 1500 ? 1 : 0;
 }
 

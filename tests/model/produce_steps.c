@@ -19,12 +19,23 @@ static void await(World *w, atomic_int *error)
     WORLD_SAME(w, atomic_load(error), 0);
 }
 
+void world_add(NrdProducer *producer, const char *const *keys_of, const GPtrArray *payloads)
+{
+    g_autoptr(GArray) records = g_array_new(FALSE, TRUE, sizeof(NrdNewRecord));
+    for (guint i = 0; i < payloads->len; i++) {
+        const char *key = keys_of ? keys_of[i] : "", *payload = payloads->pdata[i];
+        NrdNewRecord record = { (const uint8_t *)key, strlen(key), (const uint8_t *)payload, strlen(payload) };
+        g_array_append_val(records, record);
+    }
+    nrd_producer_add_many(producer, (const NrdNewRecord *)(const void *)records->data, records->len);
+}
+
 static void add_expected(GPtrArray *expected, const char *key, const char *payload)
 {
     g_ptr_array_add(expected, g_strconcat(key, "\n", payload, NULL));
 }
 
-static void produce(World *w, int topic, GPtrArray *produced)
+static void produce(World *w, int topic)
 {
     NrdPartition *partition;
     Partition *model = world_partition(w, topic, w->step.partition, &partition);
@@ -32,14 +43,15 @@ static void produce(World *w, int topic, GPtrArray *produced)
     atomic_int error = 1;
     uint64_t first = partition_hwm(model);
     char want[64], got[64];
+    const char *keys_of[5];
+    g_autoptr(GPtrArray) payloads = g_ptr_array_new_with_free_func(g_free);
     WORLD_SAME(w, nrd_producer_open(partition, true, &producer), 0);
     for (unsigned i = 0; i < 1 + w->step.n % 5; i++) {
-        const char *key = keys[(w->step.n + i) % G_N_ELEMENTS(keys)];
-        g_autofree char *payload = world_payload(w);
-        nrd_producer_add(producer, key, strlen(key), payload, strlen(payload));
-        partition_append(model, key, payload, w->broker.now_ms);
-        add_expected(produced, key, payload);
+        keys_of[i] = keys[(w->step.n + i) % G_N_ELEMENTS(keys)];
+        g_ptr_array_add(payloads, world_payload(w));
+        partition_append(model, keys_of[i], payloads->pdata[i], w->broker.now_ms);
     }
+    world_add(producer, keys_of, payloads);
     nrd_producer_sync(producer, w->step.n % 2 ? NRD_SYNC_OWN : NRD_SYNC_FILE, on_done, &error);
     await(w, &error);
     int n = g_snprintf(want, sizeof want, "p%05u %" G_GUINT64_FORMAT " %" G_GUINT64_FORMAT "\n",
@@ -49,8 +61,9 @@ static void produce(World *w, int topic, GPtrArray *produced)
     nrd_producer_close(producer, NULL, NULL);
 }
 
-static void produce_to_topic(World *w, int topic, GPtrArray *produced)
+static void produce_to_topic(World *w, int topic)
 {
+    g_autoptr(GPtrArray) produced = g_ptr_array_new_with_free_func(g_free);
     NrdTopicProducer *producer = NULL;
     atomic_int error = 1;
     WORLD_SAME(w, nrd_topic_producer_open(w->topics[topic], false, &producer), 0);
@@ -119,20 +132,43 @@ void learn_records(World *w, int topic, GPtrArray *expected)
     WORLD_SAME(w, left->len, 0);
 }
 
-void learn_copies(World *w, int parent, GPtrArray *produced)
+void learn_all_copies(World *w)
 {
-    for (int i = 0; i < N_TOPICS; i++)
-        if (w->broker.topics[i].exists && w->broker.topics[i].parent == parent)
-            learn_records(w, i, produced);
+    for (int i = 0; i < N_TOPICS; i++) {
+        g_autoptr(GPtrArray) due = g_ptr_array_new_with_free_func(g_free);
+        if (!w->broker.topics[i].exists || w->broker.topics[i].parent == NO_TOPIC)
+            continue;
+        broker_take_due(&w->broker, i, due);
+        w->n_late += broker_is_delayed(&w->broker, i) ? due->len : 0;
+        learn_records(w, i, due);
+    }
+}
+
+/* A child with a delay has what it gets from its parent alone. */
+static void check_refused(World *w, int topic)
+{
+    NrdPartition *partition;
+    NrdProducer *producer = NULL;
+    NrdTopicProducer *topic_producer = NULL;
+    (void)world_partition(w, topic, w->step.partition, &partition);
+    WORLD_SAME(w, nrd_producer_open(partition, true, &producer), -EPERM);
+    WORLD_SAME(w, nrd_topic_producer_open(w->topics[topic], false, &topic_producer), -EPERM);
 }
 
 void do_produce_step(World *w, int topic)
 {
-    g_autoptr(GPtrArray) produced = g_ptr_array_new_with_free_func(g_free);
+    if (broker_is_delayed(&w->broker, topic)) {
+        check_refused(w, topic);
+        return;
+    }
+    if (w->step.kind == STEP_PRODUCE_SICK && w->broker.topics[topic].parent != NO_TOPIC)
+        return; /* copies may come in between */
     w->done[w->step.kind]++;
     if (w->step.kind == STEP_PRODUCE)
-        produce(w, topic, produced);
+        produce(w, topic);
+    else if (w->step.kind == STEP_PRODUCE_TOPIC)
+        produce_to_topic(w, topic);
     else
-        produce_to_topic(w, topic, produced);
-    learn_copies(w, topic, produced);
+        produce_on_a_sick_disk(w, topic);
+    learn_all_copies(w);
 }

@@ -28,11 +28,12 @@ static void forget(World *w, int topic)
     NrdPartition *partition = nrd_topic_partition(w->topics[topic], 0);
     NrdProducer *producer = NULL;
     WORLD_CHECK(w, nrd_topic_deleted(w->topics[topic]));
-    WORLD_SAME(w, nrd_producer_open(partition, false, &producer), -EIDRM);
+    WORLD_SAME(w, nrd_producer_open(partition, false, &producer),
+               broker_is_delayed(&w->broker, topic) ? -EPERM : -EIDRM);
     world_close_topic(w, topic);
     for (int i = 0; i < N_TOPICS; i++)
         if (w->broker.topics[i].parent == topic)
-            w->broker.topics[i].parent = NO_TOPIC;
+            w->broker.topics[i].parent = NO_TOPIC; /* and what was not due yet never comes */
     topic_clear(&w->broker.topics[topic]);
 }
 
@@ -53,11 +54,24 @@ static void delete_whole(World *w, int topic)
     forget(w, topic);
 }
 
+/* Half of the children get a delay first. */
+static void choose_delay(World *w, int child)
+{
+    static const int64_t delays_ms[] = { 0, 650000, 0, 1950000 };
+    Topic *model = &w->broker.topics[child];
+    if (!model->exists || model->parent != NO_TOPIC)
+        return;
+    model->delay_ms = delays_ms[w->step.n % G_N_ELEMENTS(delays_ms)];
+    g_autofree char *line = g_strdup_printf("fanout_delay_ms=%" G_GINT64_FORMAT "\n", model->delay_ms);
+    WORLD_SAME(w, nrd_topic_config_write(w->topics[child], line, strlen(line)), 0);
+}
+
 /* Several rules may forbid it; any of their answers will do. */
 static void attach(World *w, int topic)
 {
     int child = (int)(w->step.partition % N_TOPICS);
     Topic *model = &w->broker.topics[child];
+    choose_delay(w, child);
     int rc = nrd_topic_attach(w->topics[topic], world_topic_name(child));
     bool invalid =
         child == topic || w->broker.topics[topic].parent != NO_TOPIC || broker_has_children(&w->broker, child);
@@ -70,7 +84,7 @@ static void attach(World *w, int topic)
     else
         WORLD_SAME(w, rc, 0);
     if (rc == 0)
-        model->parent = topic;
+        broker_attach(&w->broker, child, topic);
 }
 
 static void detach(World *w, int topic)
@@ -108,14 +122,22 @@ static void configure(World *w, int topic)
                                          "linger_ms=1",
                                          "max_in_flight=0\ncodec=zstd",
                                          "visibility_timeout_ms=1000000",
-                                         "visibility_timeout_ms=3000000" };
+                                         "visibility_timeout_ms=3000000",
+                                         "fanout_delay_ms=0",
+                                         "fanout_delay_ms=650000",
+                                         "fanout_delay_ms=650000",
+                                         "fanout_delay_ms=1950000" };
     Topic *model = &w->broker.topics[topic];
     const char *line = lines[w->step.n % G_N_ELEMENTS(lines)];
     bool bad = strstr(line, "=0\n") != NULL;
     int64_t value = g_ascii_strtoll(strchr(line, '=') + 1, NULL, 10);
-    WORLD_SAME(w, nrd_topic_config_write(w->topics[topic], line, strlen(line)), bad ? -EINVAL : 0);
-    if (bad)
+    bool is_delay = g_str_has_prefix(line, "fanout_delay_ms");
+    bool busy = is_delay && model->parent != NO_TOPIC && value != model->delay_ms;
+    WORLD_SAME(w, nrd_topic_config_write(w->topics[topic], line, strlen(line)), bad ? -EINVAL : busy ? -EBUSY : 0);
+    if (bad || busy)
         return;
+    if (is_delay)
+        model->delay_ms = value;
     if (g_str_has_prefix(line, "max_in_flight"))
         model->max_in_flight = value;
     if (g_str_has_prefix(line, "max_acked"))
@@ -177,6 +199,7 @@ static void wait_a_while(World *w)
     for (int i = 0; i < N_TOPICS; i++)
         if (w->broker.topics[i].exists)
             await_leases(w, i);
+    learn_all_copies(w);
 }
 
 void do_topic_step(World *w, int topic)

@@ -6,6 +6,7 @@
 #include "engine/io/io.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,35 @@ static NrdIo table;
 static int no_sync(int fd)
 {
     return 0;
+}
+
+/* The kernel does not know of the time that has passed in the model; a file's time is what retention goes by where it has not
+ * read the records. */
+static void stamp(int fd)
+{
+    (void)!nrd_io_real.set_mtime(fd, nrd_clock_wall_ms());
+}
+
+static int stamped_open(int dirfd, const char *path, int flags, mode_t mode)
+{
+    int fd = nrd_io_real.open(dirfd, path, flags, mode);
+    if (fd >= 0 && (flags & O_EXCL) != 0)
+        stamp(fd);
+    return fd;
+}
+
+static ssize_t stamped_pwritev(int fd, const struct iovec *iov, int n_iov, int64_t pos)
+{
+    ssize_t n = nrd_io_real.pwritev(fd, iov, n_iov, pos);
+    stamp(fd);
+    return n;
+}
+
+static int stamped_ftruncate(int fd, int64_t size_bytes)
+{
+    int rc = nrd_io_real.ftruncate(fd, size_bytes);
+    stamp(fd);
+    return rc;
 }
 
 void world_differs(const World *w, const char *what, const char *file, int line, const char *format, ...)
@@ -43,6 +73,12 @@ const char *world_topic_name(int topic)
 char *world_payload(World *w)
 {
     unsigned n = w->n_records++;
+    if (n % 6 == 0) { /* so that there is something to retention by bytes; no codec makes it small */
+        GString *large = g_string_new(NULL);
+        for (uint32_t x = n + 1; large->len < 30000; x = x * 1664525 + 1013904223)
+            g_string_append_printf(large, "%08x", x);
+        return g_string_free(large, FALSE);
+    }
     return g_strdup_printf("record %u%.*s", n, (int)(n * 7 % 40), " and some more of it to make it longer still");
 }
 
@@ -115,6 +151,10 @@ void world_start(World *w)
         w->broker.topics[i].parent = NO_TOPIC;
     table = nrd_io_real;
     table.fsync = table.fdatasync = table.drop_cache = no_sync;
+    table.open = stamped_open;
+    table.pwritev = stamped_pwritev;
+    table.ftruncate = stamped_ftruncate;
+    disk_start(&table);
     nrd_io = &table;
     nrd_diag_set_level((NrdLevel)0);
     w->mono_ms = nrd_clock_mono_ms();
@@ -171,7 +211,7 @@ void world_do(World *w, const Step *step)
         check_missing(w, topic);
     else if (step->kind <= STEP_CONFIG)
         do_topic_step(w, topic);
-    else if (step->kind <= STEP_PRODUCE_TOPIC)
+    else if (step->kind <= STEP_PRODUCE_SICK)
         do_produce_step(w, topic);
     else if (step->kind <= STEP_SYNC)
         do_consume_step(w, topic);

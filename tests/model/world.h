@@ -4,6 +4,7 @@
 
 #include "broker.h"
 #include "engine/engine.h"
+#include "engine/io/io.h"
 #include "steps.h"
 
 #define N_SEEN 24
@@ -28,8 +29,13 @@ typedef struct World {
     unsigned n_records; /* produced, so that each payload is another one */
     unsigned n_steps;
     unsigned done[N_STEP_KINDS]; /* steps that had something to do */
-    Step step;                   /* the present one */
-    int64_t mono_ms;             /* what the engine's clocks show at the beginning of each step */
+    /* what else has to have happened for a run to have shown something */
+    unsigned n_late;     /* records that a child got after its delay */
+    unsigned n_by_bytes; /* segments that went for their size */
+    unsigned n_sick;     /* commits that failed since calls did */
+    unsigned n_poisoned; /* ... of them those that poisoned their partition */
+    Step step;           /* the present one */
+    int64_t mono_ms;     /* what the engine's clocks show at the beginning of each step */
     int64_t wall_ms;
 } World;
 
@@ -59,6 +65,8 @@ _Noreturn void world_differs(const World *w, const char *what, const char *file,
 Partition *world_partition(World *w, int topic, uint32_t number, NrdPartition **ret_partition);
 void world_remember(World *w, int topic, uint32_t partition, uint64_t offset, uint64_t nonce);
 char *world_payload(World *w); /* g_free */
+/* All at once, so that no commit takes a part of them. keys: NULL for none. */
+void world_add(NrdProducer *producer, const char *const *keys, const GPtrArray *payloads);
 const char *world_topic_name(int topic);
 void world_open_topic(World *w, int topic);  /* takes a reference and pins */
 void world_close_topic(World *w, int topic); /* gives them back */
@@ -71,12 +79,17 @@ void do_log_step(World *w, int topic);
 
 /* Everything that info tells of the topic's partitions, and whether they can be read. */
 void compare_topic(World *w, int topic);
+void compare_partition(World *w, int topic, uint32_t number);
 /* Every record, one by one and as text. */
 void compare_log(World *w, int topic, uint32_t number);
 /* Records that copies or the dispatcher have added to a topic: exactly those expected (char* "key\npayload"), each to the
  * partition of its key, in any order. */
 void learn_records(World *w, int topic, GPtrArray *expected);
-/* Waits for the copies of what was produced to a parent. */
-void learn_copies(World *w, int parent, GPtrArray *produced);
+/* Waits for the copies that are due, in all topics. */
+void learn_all_copies(World *w);
+
+/* disk_steps.c: calls on the files of one partition fail. */
+void disk_start(NrdIo *table); /* adds its own to a table */
+void produce_on_a_sick_disk(World *w, int topic);
 
 #endif

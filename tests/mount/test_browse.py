@@ -121,6 +121,23 @@ def test_from_seeks_and_grows(m):
     os.close(fd)
 
 
+def test_who_closes_behind_an_answer_leaves_reading_ahead_alone(m):
+    """Reads in order have the next one rendered behind the answer: by then the file may be closed, or its topic gone."""
+    part = m.make("t")
+    rows = rows_of(20000, 30)
+    produce(part, *rows)
+    wanted = lines(*rows)
+    for n_reads in range(1, 100):
+        fd = os.open(part + "/log", os.O_RDONLY)
+        got = b"".join(os.read(fd, 4096) for _ in range(n_reads))
+        if n_reads < 99:
+            os.close(fd)
+        assert got == wanted[:4096 * n_reads], n_reads
+    write_file(m.topic("t") + "/ctl", f"delete {xattr(part, 'incarnation')}\n".encode())
+    assert fails(os.read, fd, 4096) == errno.EIDRM
+    os.close(fd)
+
+
 def test_from_end(m):
     part = m.make("t")
     produce(part, "a")

@@ -14,6 +14,7 @@ import signal
 import struct
 import subprocess
 import tarfile
+import tempfile
 import time
 
 import pytest
@@ -331,9 +332,12 @@ def test_check_warns_of_what_the_next_start_deletes(m):
     m.stop()
     for topic in ("t", "none"):
         os.rename(f"{m.data}/meta/{topic}.topic", f"{m.base}/{topic}.topic")
-    notes = {f["path"]: f["message"] for f in check(m.data)[0] if f["kind"] == "folder"}
-    assert "DELETES it with its 12 records" in notes["topics/t"] and "put meta/t.topic back" in notes["topics/t"]
-    assert "no record in it" in notes["topics/none"] and "DELETES" not in notes["topics/none"]
+    found = {f["path"]: f for f in check(m.data, code=4)[0] if f["kind"] == "orphan"}
+    said = found["topics/t"]["message"]
+    assert found["topics/t"]["severity"] == "error"
+    assert "DELETES it with its 12 records" in said and "put meta/t.topic back" in said
+    assert found["topics/none"]["severity"] == "note"
+    assert "no record in it" in found["topics/none"]["message"] and "DELETES" not in found["topics/none"]["message"]
     os.rename(f"{m.base}/t.topic", f"{m.data}/meta/t.topic")
     assert "topics/t" not in {f["path"] for f in check(m.data)[0]}
     m.start()
@@ -384,12 +388,13 @@ def test_check_looks_at_markers_and_strays(data):
     for name in ("x", "topics/t/readme", "topics/t/p00001/0.index", f"topics/t/p00001/{7:020d}.index", "ingress/x"):
         with open(f"{data}/{name}", "w", encoding="utf-8") as file:
             file.write("x")
-    findings, _ = check(data)
+    findings, _ = check(data, code=4)
     assert sorted((f["kind"], f["path"]) for f in findings) == sorted(
-        [("quarantined", "topics/gone.stale-0123456789abcdef"), ("stray", "meta/u.topic.tmp"), ("folder", "topics/u"),
+        [("orphan", "topics/gone.stale-0123456789abcdef"), ("stray", "meta/u.topic.tmp"), ("orphan", "topics/u"),
          ("stray", "x"), ("stray", "topics/t/readme"), ("stray", "topics/t/p00001/0.index"),
          ("stray", f"topics/t/p00001/{7:020d}.index"), ("stray", "ingress/x")])
     shutil.rmtree(f"{data}/topics/t")
+    os.rename(f"{data}/meta/u.topic.tmp", f"{data}/meta/u.topic")
     findings, _ = check(data, code=4)
     assert [f["path"] for f in findings if f["severity"] == "error"] == ["topics/t"]
 
@@ -421,8 +426,13 @@ def test_check_reads_what_consumers_have_settled(data):
     with open(f"{folder}/consumer.ahead", "wb") as file:
         file.write(whole)
     patch(f"{folder}/consumer.offset", 0, struct.pack(">Q", 10**6))
+    findings, _ = check(data)
+    assert "is settled, but the records end" in findings[0]["message"]
+    assert "nothing comes again" in findings[0]["message"]
+    os.unlink(f"{folder}/consumer.ahead")
     findings, _ = check(data, code=4)
     assert "is settled, but the records end" in findings[0]["message"]
+    assert "may be delivered again" in findings[0]["message"]
 
 
 def test_check_reads_the_ingress_wal(mounts):
@@ -524,10 +534,10 @@ def test_check_passes_over_holes_and_misses_nothing_behind_them(data):
         except OSError as error:
             pytest.skip(f"no file of a terabyte here: {error}")
         findings, summary = check(data)
-        assert not [finding for finding in findings if finding["kind"] in ("frame", "tail")]
+        assert not [finding for finding in findings if finding["kind"] in ("stray", "tail")]
         patch(path, huge - 4097, b"x")
-        findings, _ = check(data, code=4 if path != active else 0)
-        (found,) = [finding for finding in findings if finding["kind"] in ("frame", "tail")]
+        findings, _ = check(data)
+        (found,) = [finding for finding in findings if finding["kind"] in ("stray", "tail")]
         assert (found["path"], found["end_pos"]) == (relative(data, path), huge)
         with open(path, "wb") as file:
             file.write(good)
@@ -737,6 +747,75 @@ def test_describe_tells_settings_and_partitions(m):
     assert "no naradfs is mounted" in refused("describe", m.base, "t")
 
 
+@pytest.fixture
+def as_somebody(mounts):
+    """A mount for others, and naradctl run in it by a user who owns nothing of it."""
+    m = mounts(options="allow_other")
+    folder = tempfile.mkdtemp(prefix="naradctl-")  # where that user can start it from
+    os.chmod(folder, 0o755)
+    shutil.copy(NARADCTL, folder)
+
+    def run(*words):
+        return subprocess.run([folder + "/naradctl", *words], cwd=m.mnt, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, check=False, user=65534, group=65534, extra_groups=[])
+
+    yield m, run
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_what_cannot_be_read_is_told_by_the_exit_status(as_somebody):
+    m, run = as_somebody
+    for name in ("mine", "open"):
+        m.make(name, partitions=2)
+    verbs = (["topics", "."], ["topics", "--json", "."], ["describe", ".", "mine"], ["describe", "--json", ".", "mine"],
+             ["top", "-n", "1", "-d", "0.05", "."])
+    for verb in verbs:
+        assert (run(*verb).returncode, run(*verb).stderr) == (0, b""), verb
+    closed = [(m.topic("mine"), verbs), (m.topic("mine") + "/status", verbs), (m.part("mine", 1), verbs),
+              (m.topic("mine") + "/config", verbs[2:4]), (m.part("mine", 1) + "/status", verbs[2:4]),
+              (m.topic("mine") + "/children", verbs[2:4])]
+    for path, those in closed:
+        mode = os.stat(path).st_mode & 0o777
+        os.chmod(path, 0)
+        for verb in those:
+            done = run(*verb)
+            assert done.returncode == 1 and b"mine could not be read in full: Permission denied" in done.stderr or \
+                b"mine cannot be looked at" in done.stderr, (path, verb, done)
+            assert done.stderr.count(b"\n") == 1
+            assert b"open" in done.stdout or verb[0] == "describe"  # the rest is shown all the same
+        os.chmod(path, mode)
+    assert run("config", ".", "mine").returncode == 0
+    os.chmod(m.topic("mine") + "/config", 0)
+    assert run("config", ".", "mine").returncode == 1
+    for verb in verbs:
+        assert (run(*verb).returncode == 0) == (verb[0] != "describe"), verb
+
+
+def test_a_partition_is_named_in_the_same_ways_everywhere(m, tmp_path):
+    produce(m.make("big", partitions=12), *range(5))
+    produce(m.part("big", 11), *range(7))
+    for name, first in (("big/p00000", 1), ("big/p0", 2), ("big/0", 3), (m.topic("big") + "/p0", 4)):
+        ctl("ctl", *([] if name.startswith("/") else [m.mnt]), name, "seek", str(first))
+        assert number(m.part("big"), "frontier") == first, name
+        assert rows("describe", "--json", *([] if name.startswith("/") else [m.mnt]), name)[0]["topic"] == "big"
+        assert "is a partition of big" in refused("delete", "--yes", *([] if name.startswith("/") else [m.mnt]), name)
+    ctl("ctl", m.mnt, "big/p11", "seek", "end")
+    assert number(m.part("big", 11), "frontier") == 7
+    assert "no name of a topic" in refused("ctl", m.mnt, "big/q0", "seek", "1")
+    for words in (("ctl", m.mnt, "big/p12", "roll"), ("describe", m.mnt, "big/12"), ("describe", m.topic("big") + "/p12")):
+        assert "big has 12 partitions, the last one is p00011" in refused(*words), words
+    m.stop()
+    tars = []
+    for name in ("big/p00011", "big/p11", "big/11", "big/00011"):
+        ctl("export", "-q", m.data, name, tmp_path / "one.tar")
+        tars.append((tmp_path / "one.tar").read_bytes())
+        os.unlink(tmp_path / "one.tar")
+    assert len({len(tar) for tar in tars}) == 1
+    for name in ("big/p", "big/p-1", "big/pp1", "big/p100000", "big/"):
+        assert "names no partition" in refused("export", m.data, name, tmp_path / "one.tar"), name
+
+
 def settings(m, topic):
     return dict(line.split("=") for line in read_file(m.topic(topic) + "/config").decode().splitlines())
 
@@ -878,7 +957,7 @@ def test_ctl_says_why_not(m):
     ]:
         assert sentence in refused("ctl", *arguments), arguments
     time.sleep(1.1)  # an old refusal is no answer to what fails otherwise
-    assert "p00009/ctl: No such file" in refused("ctl", m.mnt, "t/p00009", "roll")
+    assert "t has 2 partitions, the last one is p00001" in refused("ctl", m.mnt, "t/p00009", "roll")
     for arguments in [(), ("t",), ("t", "explode"), (m.mnt, "t", "seek", "1", "2")]:
         refused("ctl", *arguments, code=2)
     for what, sentence in [(b"linger_ms = 5\n", "without blanks"), (b"linger_ms=5\r\n", "carriage return"),

@@ -168,11 +168,19 @@ def start(*arguments, user=None):
     ("codec=gzip", 'codec cannot be "gzip": none or zstd is allowed'),
     ("remount,ro", "cannot be remounted, not even read-only: umount it, then mount it"),
     ("cache_bytes=none", "cache_bytes=none: a decimal number from 1 to"),
+    ("allow_other,bogus=1", "`-o bogus=1'"),
+    ("max_threads=many", "max_threads=many"),
+    ("max_read=4096", "option max_read=4096 is not supported"),
+    ("codec=zstd,retention_ms=5", 'retention_ms cannot be "5"'),
 ])
 def test_options(tmp_path, option, words):
+    """Refused before anything is made: neither DATA nor, in an empty folder, what a start puts there."""
     (tmp_path / "mnt").mkdir()
-    assert words in start(tmp_path / "data", tmp_path / "mnt", "-o", option)
-    assert os.listdir(tmp_path / "mnt") == []
+    (tmp_path / "empty").mkdir()
+    for data in ("data", "empty"):
+        assert words in start(tmp_path / data, tmp_path / "mnt", "-o", option)
+    assert sorted(os.listdir(tmp_path)) == ["empty", "mnt"]
+    assert os.listdir(tmp_path / "mnt") == os.listdir(tmp_path / "empty") == []
 
 
 @pytest.mark.parametrize("option,words", [
@@ -201,6 +209,13 @@ def test_mount_points(m, tmp_path):
     assert "not also" in start(data, tmp_path / "full", tmp_path / "full")
     assert "nonempty" in start(data, tmp_path / "full")
     assert "is mounted at" in start(data, m.mnt) and "unmount it first" in start(data, m.mnt)
+    assert "is an empty name" in start(data, "") and "unknown option" in start(data, tmp_path / "full", "-z")
+    assert "must not lie in each other" in start(tmp_path / "full" / "data", tmp_path / "full")
+    assert not data.exists() and os.listdir(tmp_path / "full") == ["x"]
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "inner").mkdir()
+    assert "must not lie in each other" in start(tmp_path / "empty", tmp_path / "empty" / "inner")
+    assert os.listdir(tmp_path / "empty") == ["inner"]
     (tmp_path / "other").mkdir()
     assert f"in use by the process with pid {m.process.pid}" in start(m.data, tmp_path / "other")
 

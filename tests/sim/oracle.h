@@ -63,6 +63,7 @@ typedef enum OracleSettled {
 
 typedef struct OraclePartition {
     uint64_t gone_below; /* offsets below may be deleted: a trim or retention */
+    uint64_t trimmed;    /* offsets below are deleted for good: a trim has said so */
     uint64_t next;       /* the offset after the last one that was told */
     uint64_t floor;      /* what is told from now on is not below */
     uint64_t hwm;        /* the highest that was seen */

@@ -195,6 +195,11 @@ static void check_bounds(Look *look, const OracleTopic *t, unsigned number, cons
                   "I7: %s/p%05u had hwm %" G_GUINT64_FORMAT " and offsets up to %" G_GUINT64_FORMAT
                   ", and has %" G_GUINT64_FORMAT " and %" G_GUINT64_FORMAT,
                   t->name, number, p->hwm, p->next, seen->hwm, seen->next);
+    if (seen->oldest < p->trimmed)
+        violation(look,
+                  "I7: a trim of %s/p%05u up to %" G_GUINT64_FORMAT " has succeeded, and offset %" G_GUINT64_FORMAT
+                  " is back",
+                  t->name, number, p->trimmed, seen->oldest);
     if (seen->oldest > p->gone_below)
         violation(look,
                   "I7: records of %s/p%05u are deleted up to %" G_GUINT64_FORMAT

@@ -56,6 +56,13 @@ static const Error errors[] = {
       true,
       -1,
       { 0 } }, /* the last byte of hwm, consumer.offset */
+    /* the next read of such a file is wrong, too, elsewhere */
+    { SIM_PREAD,
+      "flip+flip",
+      { .kind = SIM_FLIP, .bit = 8 * 60 },
+      true,
+      -1,
+      { .kind = SIM_FLIP, .call = SIM_PREAD, .bit = 8 * 9 + 2 } },
     { SIM_PREAD, "flip3", { .kind = SIM_FLIP, .bit = 8 * 3 + 7 }, true, -1, { 0 } },
     FAIL(SIM_PWRITEV, EIO),
     FAIL(SIM_PWRITEV, ENOSPC),

@@ -124,7 +124,7 @@ static void on_begin(void *user_data)
     fault = run->job->also;
     fault.when = at_site_after_hit;
     fault.user_data = run;
-    if (fault.error < 0)
+    if (fault.error < 0 || fault.kind == SIM_FLIP)
         (void)sim_disk_plan(run->disk, &fault);
 }
 
@@ -149,6 +149,7 @@ static void on_heal(void *user_data)
         return; /* what is still to come is not taken away by a failure that is none of ours */
     run->healed = true;
     sim_disk_unplan_all(run->disk);
+    sim_disk_set_capacity(run->disk, 0, 0);
     if (run->job->kind == JOB_MEMORY)
         sim_alloc_fail(0, false);
 }
@@ -167,6 +168,11 @@ static bool on_failed(void *user_data)
 static unsigned on_n_syncs_failed(void *user_data)
 {
     return atomic_load(&((Run *)user_data)->n_syncs_failed);
+}
+
+static void on_tighten(void *user_data, uint64_t capacity_bytes)
+{
+    sim_disk_set_capacity(((Run *)user_data)->disk, capacity_bytes, 0);
 }
 
 static void on_end(void *user_data)
@@ -387,7 +393,7 @@ static char *check_recovery(const Moment *moment, uint32_t seed, unsigned *n_sta
 
 static WorkloadHooks hooks_of(Run *run)
 {
-    return (WorkloadHooks){ on_begin, on_heal, on_well, on_failed, on_n_syncs_failed, on_end, run };
+    return (WorkloadHooks){ on_begin, on_heal, on_well, on_failed, on_n_syncs_failed, on_end, on_tighten, run };
 }
 
 /* The recording of one workload, kept for the crashes of that workload that follow. */

@@ -248,6 +248,12 @@ static void segment_was_deleted(Store *store)
     close_store(store);
 }
 
+static void trimmed_records_are_back(Store *store)
+{
+    OraclePartition *p = &store->oracle->topics[0].partitions[0];
+    p->gone_below = p->trimmed = 3;
+}
+
 static void on_taken(void *user_data, int error, const NrdDelivery *delivery)
 {
     NrdHold *hold = user_data;
@@ -361,6 +367,7 @@ static const Case cases[] = {
     { "end-lost", end_of_a_segment_is_lost, "I1: " },
     { "damaged", segment_is_damaged, "I1: offset" },
     { "deleted", segment_was_deleted, "I7: records" },
+    { "trimmed", trimmed_records_are_back, "I7: a trim" },
     { "skipped", unsettled_record_is_skipped, "I8: offset" },
     { "again", settled_record_comes_again, "I8: offset" },
     { "topic-lost", topic_is_lost, "I1: topic" },

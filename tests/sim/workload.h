@@ -23,6 +23,7 @@ typedef struct WorkloadHooks {
     bool (*failed)(void *user_data);             /* whether it has been otherwise */
     unsigned (*n_syncs_failed)(void *user_data); /* of segments, up to now */
     void (*end)(void *user_data);                /* the script is at its end, and the engine about to be closed */
+    void (*tighten)(void *user_data, uint64_t capacity_bytes); /* how much the disk holds, until it is healed */
     void *user_data;
 } WorkloadHooks;
 

@@ -58,6 +58,8 @@ void world_close(World *world);   /* cleanly */
 void world_restart(World *world); /* both */
 void world_rest(World *world);    /* waits until nothing is under way */
 void world_begin(World *world);
+/* From now on the disk has room for so much more, until it is healed. */
+void world_tighten(World *world, uint64_t free_bytes);
 
 int world_create(World *world, const char *name, unsigned n_partitions, const char *config);
 void world_config(World *world, int topic, const char *text);

@@ -233,6 +233,23 @@ static void run_ingress(World *w)
     world_produce_to_topic(w, t, 0, 3, SMALL, false);
 }
 
+/* A disk that is nearly full: what is committed and still lies in the ingress WAL gives its room back, in holes. */
+static void run_full(World *w)
+{
+    world_open(w);
+    int t = world_create(w, "t", 1, CONFIG);
+    for (int i = 0; i < 5; i++)
+        world_produce_to_topic(w, t, 0, 2, LARGE, true);
+    world_rest(w);
+    world_tighten(w, NRD_MIB + SMALL);
+    world_begin(w);
+    world_produce_to_topic(w, t, 0, 1, LARGE, false);
+    world_produce_to_topic(w, t, 0, 2, SMALL, true);
+    world_rest(w);
+    world_restart(w);
+    world_produce_to_topic(w, t, 0, 1, SMALL, false);
+}
+
 /* Producers of the partitions beside those of the topic. */
 static void run_both(World *w)
 {
@@ -285,6 +302,29 @@ static void run_delay(World *w)
     world_restart(w);
 }
 
+/* Consumers in segments that an earlier run has sealed: their side indexes are mapped, or made again. */
+static void run_sealed(World *w)
+{
+    world_open(w);
+    int t = world_create(w, "t", 1, CONFIG);
+    for (int i = 0; i < 3; i++) {
+        world_produce(w, t, 0, 0, 3, SMALL, true);
+        world_roll(w, t, 0);
+    }
+    world_produce(w, t, 0, 0, 2, SMALL, true);
+    world_restart(w);
+    world_begin(w);
+    world_take(w, t, 0, 2);
+    world_ack(w, t, 0, 1);
+    world_take(w, t, 0, 3);
+    world_produce(w, t, 0, 0, 2, SMALL, true);
+    world_ack_durably(w, t, 0, 2);
+    world_restart(w);
+    world_take(w, t, 0, 4);
+    world_trim(w, t, 0, 3);
+    world_ack_durably(w, t, 0, 1);
+}
+
 static void run_reopen(World *w)
 {
     world_open(w);
@@ -316,9 +356,11 @@ const Workload workloads[] = {
     { "retention", "segments deleted by bytes and by age", run_retention },
     { "close", "clean stops", run_close },
     { "ingress", "topics produced to as a whole", run_ingress },
+    { "full", "a disk that is nearly full: holes in the ingress WAL", run_full },
     { "both", "the same beside the partitions' own producers", run_both },
     { "fanout", "a child attached, fed and detached", run_fanout },
     { "delay", "a child with a delay", run_delay },
+    { "sealed", "consumers in segments that an earlier run has sealed", run_sealed },
     { "reopen", "partitions reopened", run_reopen },
     { NULL, NULL, NULL },
 };

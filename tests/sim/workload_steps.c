@@ -451,6 +451,15 @@ static void may_go_below(World *world, int topic, unsigned partition, uint64_t o
     oracle_unlock();
 }
 
+static uint64_t oldest_of(World *world, int topic, unsigned partition)
+{
+    NrdPartitionInfo info;
+    nrd_partition_info(partition_of(world, topic, partition), &info);
+    uint64_t oldest = info.oldest_offset;
+    nrd_partition_info_clear(&info);
+    return oldest;
+}
+
 void world_trim(World *world, int topic, unsigned partition, uint64_t offset)
 {
     int n = 0, rc;
@@ -459,6 +468,11 @@ void world_trim(World *world, int topic, unsigned partition, uint64_t offset)
         if (!world_again(world, &n, rc, "trimming"))
             return;
     }
+    uint64_t trimmed = oldest_of(world, topic, partition);
+    oracle_lock();
+    OraclePartition *p = &world->oracle->topics[topic].partitions[partition];
+    p->trimmed = MAX(p->trimmed, trimmed);
+    oracle_unlock();
 }
 
 void world_bound(World *world, int topic, unsigned partition, uint64_t n_bytes)
@@ -473,15 +487,6 @@ void world_bound(World *world, int topic, unsigned partition, uint64_t n_bytes)
     }
     if (size >= n_bytes)
         may_go_below(world, topic, partition, offset);
-}
-
-static uint64_t oldest_of(World *world, int topic, unsigned partition)
-{
-    NrdPartitionInfo info;
-    nrd_partition_info(partition_of(world, topic, partition), &info);
-    uint64_t oldest = info.oldest_offset;
-    nrd_partition_info_clear(&info);
-    return oldest;
 }
 
 void world_wait_retention(World *world, int topic, unsigned partition, uint64_t oldest)

@@ -3,6 +3,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
+#include "engine/io/io.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -45,6 +46,20 @@ void world_begin(World *world)
         world_rest(world);
     if (world->hooks->begin)
         world->hooks->begin(world->hooks->user_data);
+}
+
+void world_tighten(World *world, uint64_t free_bytes)
+{
+    struct statvfs st;
+    int fd = -1;
+    int rc = nrd_io_open_root("/data", &fd);
+    if (rc == 0)
+        rc = nrd_io->fstatvfs(fd, &st);
+    nrd_io_close(&fd);
+    if (rc < 0)
+        world_fail(world, "how full the disk is cannot be told: %s", g_strerror(-rc));
+    if (world->hooks->tighten)
+        world->hooks->tighten(world->hooks->user_data, (st.f_blocks - st.f_bfree) * st.f_frsize + free_bytes);
 }
 
 /* ---- poison ---- */

@@ -16,14 +16,14 @@ static GMutex spare_lock;
 static NrdBuffer spare[N_SPARE];
 static unsigned n_spare;
 
-static bool take_spare(size_t size, NrdBuffer *ret_buffer)
+static bool take_spare(size_t capacity, NrdBuffer *ret_buffer)
 {
     bool found = false;
 
     g_mutex_lock(&spare_lock);
     for (unsigned i = n_spare; i-- > 0 && !found;) {
         /* not a huge one for a small need: somebody else wants it */
-        if (spare[i].capacity < size || spare[i].capacity / 16 > size)
+        if (spare[i].capacity < capacity || spare[i].capacity / 16 > capacity)
             continue;
         *ret_buffer = spare[i];
         spare[i] = spare[--n_spare];
@@ -40,11 +40,10 @@ int nrd_buffer_reserve(NrdBuffer *buffer, size_t size, size_t keep)
     g_assert(keep <= buffer->capacity && keep <= size);
     if (size <= buffer->capacity && buffer->data != NULL)
         return 0;
-    if (!take_spare(size, &fresh)) {
-        fresh.capacity = (size + ROUND_BYTES - 1) / ROUND_BYTES * ROUND_BYTES;
-        if (fresh.capacity == 0)
-            fresh.capacity = ROUND_BYTES;
-        fresh.data = g_try_malloc(fresh.capacity);
+    size_t capacity = (MAX(size, 1) + ROUND_BYTES - 1) / ROUND_BYTES * ROUND_BYTES;
+    if (!take_spare(capacity, &fresh)) {
+        fresh.capacity = capacity;
+        fresh.data = g_try_malloc(capacity);
         if (fresh.data == NULL)
             return -ENOMEM;
     }

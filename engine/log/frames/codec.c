@@ -56,9 +56,12 @@ static ZSTD_CCtx *take_wide_compressor(void)
     bool make = !has_wide;
     has_wide = true; /* also when it cannot be made, for want of threads or of memory: nobody tries again */
     g_mutex_unlock(&context_lock);
-    unsigned n_workers = MIN(g_get_num_processors(), WIDE_MAX_WORKERS);
-    if (!make || n_workers < 2)
+    if (!make)
         return context;
+    unsigned n_workers = g_get_num_processors(); /* opens a file of the kernel's: not for each commit */
+    n_workers = MIN(n_workers, WIDE_MAX_WORKERS);
+    if (n_workers < 2)
+        return NULL;
     context = ZSTD_createCCtx();
     if (context != NULL && ZSTD_isError(ZSTD_CCtx_setParameter(context, ZSTD_c_nbWorkers, (int)n_workers))) {
         ZSTD_freeCCtx(context); /* zstd was built without threads */

@@ -73,20 +73,6 @@ size_t nrd_frame_find_header(const uint8_t *bytes, size_t size, size_t from)
     return SIZE_MAX;
 }
 
-bool nrd_frame_next_record(const uint8_t *payload, size_t size, size_t *pos, const uint8_t **ret_envelope,
-                           size_t *ret_size)
-{
-    if (size - *pos < 4)
-        return false;
-    size_t n = nrd_get_be32(payload + *pos);
-    if (n > size - *pos - 4)
-        return false;
-    *ret_envelope = payload + *pos + 4;
-    *ret_size = n;
-    *pos += 4 + n;
-    return true;
-}
-
 int nrd_frame_summarize(const uint8_t *payload, size_t size, uint32_t n_records, uint32_t n_counted,
                         NrdFrameSummary *ret_summary)
 {

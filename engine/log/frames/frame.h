@@ -14,6 +14,7 @@
 #ifndef NRD_LOG_FRAME_H
 #define NRD_LOG_FRAME_H
 
+#include "engine/base/endian.h"
 #include "engine/base/macros.h"
 
 #include <stdbool.h>
@@ -61,8 +62,19 @@ uint32_t nrd_frame_crc_start(const uint8_t bytes[NRD_FRAME_HEADER_BYTES]);
 size_t nrd_frame_find_header(const uint8_t *bytes, size_t size, size_t from);
 
 /* Steps over a decoded payload: the envelope at *pos, and *pos after it. False at the end or when it is cut short. */
-bool nrd_frame_next_record(const uint8_t *payload, size_t size, size_t *pos, const uint8_t **ret_envelope,
-                           size_t *ret_size);
+static inline bool nrd_frame_next_record(const uint8_t *payload, size_t size, size_t *pos, const uint8_t **ret_envelope,
+                                         size_t *ret_size)
+{
+    if (size - *pos < 4)
+        return false;
+    size_t n = nrd_get_be32(payload + *pos);
+    if (n > size - *pos - 4)
+        return false;
+    *ret_envelope = payload + *pos + 4;
+    *ret_size = n;
+    *pos += 4 + n;
+    return true;
+}
 
 /* Checks that the payload is exactly n_records records that parse, and sums up the first n_counted of them.
  * -EBADMSG when it is not. */

@@ -132,14 +132,3 @@ int nrd_frame_reader_load(NrdFrameReader *reader, const NrdFrameWant *want)
     reader->loaded = true;
     return 0;
 }
-
-void nrd_frame_reader_next_record(const NrdFrameReader *reader, size_t *pos, NrdRecordView *ret_view)
-{
-    const uint8_t *envelope;
-    size_t size;
-
-    g_assert(reader->loaded);
-    bool more = nrd_frame_next_record(reader->payload, reader->payload_size, pos, &envelope, &size);
-    int r = more ? nrd_record_parse(envelope, size, ret_view) : -EBADMSG;
-    g_assert(r == 0);
-}

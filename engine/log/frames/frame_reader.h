@@ -64,7 +64,16 @@ int nrd_frame_reader_peek(NrdFrameReader *reader, const NrdFrameWant *want, uint
 
 /* The record at *pos of the loaded frame, which has one there, and moves *pos behind it. The view is valid as long as the
  * frame; its offset is not set. Pure: the frame was checked when it was loaded. */
-void nrd_frame_reader_next_record(const NrdFrameReader *reader, size_t *pos, NrdRecordView *ret_view);
+static inline void nrd_frame_reader_next_record(const NrdFrameReader *reader, size_t *pos, NrdRecordView *ret_view)
+{
+    const uint8_t *envelope = NULL;
+    size_t size = 0;
+
+    g_assert(reader->loaded);
+    bool more = nrd_frame_next_record(reader->payload, reader->payload_size, pos, &envelope, &size);
+    int r = more ? nrd_record_parse(envelope, size, ret_view) : -EBADMSG;
+    g_assert(r == 0);
+}
 
 /* Forgets what was read, so that the next load looks at the file again; keeps the memory. */
 void nrd_frame_reader_forget(NrdFrameReader *reader);

@@ -3,32 +3,7 @@
 
 #include "engine/base/endian.h"
 
-#include <errno.h>
 #include <string.h>
-
-/* Bytes of the length prefix, and of the commit time inside the envelope. */
-#define LENGTH_BYTES 4
-#define TIME_BYTES 8
-
-int nrd_record_parse(const uint8_t *bytes, size_t size, NrdRecordView *ret_view)
-{
-    if (size < NRD_RECORD_MIN_BYTES - LENGTH_BYTES || bytes[0] != NRD_RECORD_VERSION)
-        return -EBADMSG;
-    uint64_t key_size = 0;
-    size_t n = nrd_get_uvarint(bytes + 1, size - 1, &key_size);
-    if (n == 0)
-        return -EBADMSG;
-    size_t left = size - 1 - n;
-    if (left < TIME_BYTES || key_size > left - TIME_BYTES)
-        return -EBADMSG;
-    const uint8_t *key = bytes + 1 + n;
-    ret_view->key = key;
-    ret_view->key_size = key_size;
-    ret_view->commit_ms = (int64_t)nrd_get_be64(key + key_size);
-    ret_view->payload = key + key_size + TIME_BYTES;
-    ret_view->payload_size = left - TIME_BYTES - key_size;
-    return 0;
-}
 
 NrdRecordBatch *nrd_record_batch_new(void)
 {
@@ -56,24 +31,24 @@ void nrd_record_batch_clear(NrdRecordBatch *batch)
 void nrd_record_batch_add(NrdRecordBatch *batch, const void *key, size_t key_size, const void *payload,
                           size_t payload_size)
 {
-    uint8_t head[LENGTH_BYTES + 1 + NRD_UVARINT_MAX];
+    uint8_t head[NRD_RECORD_LENGTH_BYTES + 1 + NRD_UVARINT_MAX];
 
-    head[LENGTH_BYTES] = NRD_RECORD_VERSION;
-    size_t n_head = LENGTH_BYTES + 1 + nrd_put_uvarint(head + LENGTH_BYTES + 1, key_size);
-    size_t envelope = n_head - LENGTH_BYTES + key_size + TIME_BYTES + payload_size;
+    head[NRD_RECORD_LENGTH_BYTES] = NRD_RECORD_VERSION;
+    size_t n_head = NRD_RECORD_LENGTH_BYTES + 1 + nrd_put_uvarint(head + NRD_RECORD_LENGTH_BYTES + 1, key_size);
+    size_t envelope = n_head - NRD_RECORD_LENGTH_BYTES + key_size + NRD_RECORD_TIME_BYTES + payload_size;
     g_assert(envelope <= G_MAXINT32 && batch->n_records < G_MAXINT32);
     nrd_put_be32(head, (uint32_t)envelope);
 
     guint at = batch->bytes->len;
     g_byte_array_set_size(batch->bytes,
-                          at + LENGTH_BYTES + (guint)envelope); /* once: this is called for every record */
+                          at + NRD_RECORD_LENGTH_BYTES + (guint)envelope); /* once: this is called for every record */
     uint8_t *p = batch->bytes->data + at;
     memcpy(p, head, n_head);
     if (key_size > 0)
         memcpy(p + n_head, key, key_size);
-    memset(p + n_head + key_size, 0, TIME_BYTES);
+    memset(p + n_head + key_size, 0, NRD_RECORD_TIME_BYTES);
     if (payload_size > 0)
-        memcpy(p + n_head + key_size + TIME_BYTES, payload, payload_size);
+        memcpy(p + n_head + key_size + NRD_RECORD_TIME_BYTES, payload, payload_size);
     batch->n_records++;
     batch->text_bytes += payload_size + 1;
 }
@@ -95,10 +70,11 @@ void nrd_record_batch_stamp(NrdRecordBatch *batch, int64_t commit_ms)
     while (p < end) {
         size_t envelope = nrd_get_be32(p);
         uint64_t key_size = 0;
-        size_t n = nrd_get_uvarint(p + LENGTH_BYTES + 1, envelope - 1, &key_size);
+        size_t n = nrd_get_uvarint(p + NRD_RECORD_LENGTH_BYTES + 1, envelope - 1, &key_size);
         /* our own memory: nrd_record_batch_add wrote it */
-        g_assert(n > 0 && key_size + n + 1 + TIME_BYTES <= envelope && envelope <= (size_t)(end - p) - LENGTH_BYTES);
-        nrd_put_be64(p + LENGTH_BYTES + 1 + n + key_size, (uint64_t)commit_ms);
-        p += LENGTH_BYTES + envelope;
+        g_assert(n > 0 && key_size + n + 1 + NRD_RECORD_TIME_BYTES <= envelope &&
+                 envelope <= (size_t)(end - p) - NRD_RECORD_LENGTH_BYTES);
+        nrd_put_be64(p + NRD_RECORD_LENGTH_BYTES + 1 + n + key_size, (uint64_t)commit_ms);
+        p += NRD_RECORD_LENGTH_BYTES + envelope;
     }
 }

@@ -10,16 +10,20 @@
 #ifndef NRD_LOG_RECORD_H
 #define NRD_LOG_RECORD_H
 
+#include "engine/base/endian.h"
 #include "engine/base/macros.h"
 
+#include <errno.h>
 #include <glib.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define NRD_RECORD_VERSION 0x02
+#define NRD_RECORD_LENGTH_BYTES 4 /* the prefix */
+#define NRD_RECORD_TIME_BYTES 8
 /* Smallest record in a frame's payload: length, version, empty key, time. */
-#define NRD_RECORD_MIN_BYTES (4 + 1 + 1 + 8)
+#define NRD_RECORD_MIN_BYTES (NRD_RECORD_LENGTH_BYTES + 1 + 1 + NRD_RECORD_TIME_BYTES)
 
 /* A record that was read; the pointers belong to whoever gave it out. */
 typedef struct NrdRecordView {
@@ -32,8 +36,26 @@ typedef struct NrdRecordView {
 } NrdRecordView;
 
 /* Parses the envelope bytes[0..size) (without its length prefix) into *ret_view (offset untouched); -EBADMSG when it is
- * not one. The view points into bytes. */
-int nrd_record_parse(const uint8_t *bytes, size_t size, NrdRecordView *ret_view) NRD_MUST_CHECK;
+ * not one. The view points into bytes. In the header, since reading does it twice for every record. */
+NRD_MUST_CHECK static inline int nrd_record_parse(const uint8_t *bytes, size_t size, NrdRecordView *ret_view)
+{
+    if (size < NRD_RECORD_MIN_BYTES - NRD_RECORD_LENGTH_BYTES || bytes[0] != NRD_RECORD_VERSION)
+        return -EBADMSG;
+    uint64_t key_size = 0;
+    size_t n = nrd_get_uvarint(bytes + 1, size - 1, &key_size);
+    if (n == 0)
+        return -EBADMSG;
+    size_t left = size - 1 - n;
+    if (left < NRD_RECORD_TIME_BYTES || key_size > left - NRD_RECORD_TIME_BYTES)
+        return -EBADMSG;
+    const uint8_t *key = bytes + 1 + n;
+    ret_view->key = key;
+    ret_view->key_size = key_size;
+    ret_view->commit_ms = (int64_t)nrd_get_be64(key + key_size);
+    ret_view->payload = key + key_size + NRD_RECORD_TIME_BYTES;
+    ret_view->payload_size = left - NRD_RECORD_TIME_BYTES - key_size;
+    return 0;
+}
 
 /* Records of one producer, laid out as they will stand in the frame: [length][envelope]... */
 typedef struct NrdRecordBatch {

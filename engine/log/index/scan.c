@@ -2,6 +2,7 @@
 #include "engine/log/index/scan_private.h"
 
 #include "engine/base/crc32c.h"
+#include "engine/base/zeros.h"
 #include "engine/io/io.h"
 #include "engine/log/frames/frame.h"
 #include "engine/log/frames/frame_reader.h"
@@ -68,11 +69,6 @@ static int see(const Scan *s, uint64_t pos, Seen *ret_seen)
     return 0;
 }
 
-static bool all_zero(const uint8_t *bytes, size_t size)
-{
-    return size == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0);
-}
-
 /* The end of what is not zero in [from, end); `from` when all of it is. The file may have become shorter: its end then. */
 static int trim_zeros(Scan *s, uint64_t from, uint64_t end, uint64_t *ret_end)
 {
@@ -85,13 +81,9 @@ static int trim_zeros(Scan *s, uint64_t from, uint64_t end, uint64_t *ret_end)
         r = nrd_io_pread_full(s->want->fd, s->chunk.data, n, (int64_t)(end - n), &got);
         if (r < 0)
             return r;
-        zeros = got == n && all_zero(s->chunk.data, n);
-        while (!zeros && got == n && s->chunk.data[n - 1] == 0) {
-            n--;
-            got--;
-            end--;
-        }
-        end -= zeros ? n : 0;
+        size_t n_kept = got == n ? nrd_size_without_zeros(s->chunk.data, n) : n;
+        end -= n - n_kept;
+        zeros = n_kept == 0;
     }
     if (r == 0)
         *ret_end = end;
@@ -322,6 +314,10 @@ static int try_both_lengths(Scan *s, const Seen *seen, uint64_t lost_pos, Follow
         else
             r = look_behind(s, end, lost_pos, f->low, 0, resync, &next);
     }
+    /* Everything but the offset is as it should be, the length twice: what is inside is still the frame's. */
+    uint64_t end = f->pos + NRD_FRAME_HEADER_BYTES + lengths[0];
+    if (seen->plausible && lengths[0] == lengths[1] && end <= s->want->size_bytes)
+        f->from = end;
     return r;
 }
 

@@ -3,7 +3,8 @@
  * What counts as what, in order (seed: Recovery; FAULTS: "a frame inside a payload"):
  *  - A good frame is valid (frame.h) and begins with the offset that is expected.
  *  - Where there is none, a header that still tells its extent and begins with the expected offset is believed about
- *    that extent: the walk goes on at its end, and nothing inside ever becomes a record.
+ *    that extent: the walk goes on at its end, and nothing inside ever becomes a record. So is a header in which
+ *    nothing is wrong but the offset.
  *  - Otherwise the file is searched byte by byte for a valid frame whose offset the lost bytes can explain and which
  *    chains: its end is the end of the file, a tail of zeros, or another header that goes on with the right offset.
  *  - Damage that a good frame follows is a gap, for good. Damage that none follows is the tail.

@@ -26,6 +26,8 @@ GArray *nrd_log_segment_infos(NrdLog *log)
 
     g_mutex_lock(&log->lock);
     for (guint i = 0; i < log->list->n; i++) {
+        if (nrd_segment_is_gone(log->list->items[i]))
+            continue; /* there is no such file */
         NrdSegmentInfo info = info_locked(log, log->list->items[i]);
         g_array_append_val(infos, info);
     }
@@ -41,7 +43,7 @@ int nrd_raw_open(NrdLog *log, uint64_t base, NrdRaw **ret_raw)
         return -ESHUTDOWN;
     g_mutex_lock(&log->lock);
     NrdSegment *segment = nrd_segment_list_find(log->list, base);
-    if (segment != NULL && nrd_segment_base(segment) == base) {
+    if (segment != NULL && nrd_segment_base(segment) == base && !nrd_segment_is_gone(segment)) {
         raw = g_new0(NrdRaw, 1);
         raw->log = log;
         raw->segment = nrd_segment_ref(segment);
@@ -79,13 +81,18 @@ int nrd_raw_read(NrdRaw *raw, uint64_t pos, void *buf, size_t size, size_t *ret_
     if (nrd_log_is_closed(raw->log))
         return -ESHUTDOWN;
     nrd_raw_info(raw, &info);
+    if (nrd_segment_is_gone(raw->segment))
+        return -EIO; /* not the end of what was committed */
     if (pos >= info.size_bytes || size == 0) {
         *ret_size = 0;
         return 0;
     }
     size = (size_t)MIN((uint64_t)size, info.size_bytes - pos);
     int r = nrd_segment_pin(raw->segment, &fd);
-    if (r == 0) {
+    if (r == 0 && fd < 0) { /* it is gone, as has just been found */
+        nrd_segment_unpin(raw->segment);
+        r = -EIO;
+    } else if (r == 0) {
         r = nrd_io_pread_full(fd, buf, size, (int64_t)pos, &n);
         if (r == 0 && n == 0)
             r = -EIO; /* the file is shorter than it was: not the end of what was committed */

@@ -66,8 +66,10 @@ void nrd_rendered_forget_lengths(NrdRendered *rendered);
 /* The text has been read up to pos: gives up detached segments that lie well before. */
 void nrd_rendered_passed(NrdRendered *rendered, uint64_t pos);
 
-/* As nrd_text_extend_all_locked and nrd_text_drop_idle (texts.h), for the rendered ones. log->lock is held. */
+/* As nrd_text_extend_all_locked, nrd_text_relist_all_locked and nrd_text_drop_idle (texts.h), for the rendered ones. log->lock
+ * is held. */
 void nrd_rendered_extend_all_locked(NrdLog *log);
+void nrd_rendered_relist_all_locked(NrdLog *log);
 void nrd_rendered_drop_idle_locked(NrdLog *log, int64_t idle_ms);
 
 #endif

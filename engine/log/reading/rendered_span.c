@@ -315,6 +315,45 @@ void nrd_rendered_extend_all_locked(NrdLog *log)
     }
 }
 
+/* Takes the segments over that the log has now, from the first one on that it had when the text was opened. Both locks are
+ * held. */
+static void relist_locked(NrdRendered *rendered)
+{
+    GArray *old = rendered->parts;
+    NrdSegmentList *list = rendered->job.log->list;
+    uint64_t oldest = list->n > 0 ? nrd_segment_base(list->items[0]) : UINT64_MAX;
+    guint n = 0;
+
+    if (old->len == 0)
+        return;
+    while (n < old->len && nrd_segment_base(g_array_index(old, NrdRenderedPart, n).segment) < oldest)
+        n++; /* detached ones stay */
+    uint64_t start = part_at(rendered, 0)->start;
+    uint64_t from = n < old->len ? nrd_segment_base(g_array_index(old, NrdRenderedPart, n).segment) : oldest;
+    rendered->parts = g_array_new(FALSE, FALSE, sizeof(NrdRenderedPart));
+    for (guint i = 0; i < n; i++) {
+        NrdRenderedPart part = { .segment = nrd_segment_ref(g_array_index(old, NrdRenderedPart, i).segment) };
+        g_array_append_val(rendered->parts, part);
+    }
+    rendered->next_base = from;
+    catch_up_locked(rendered);
+    if (rendered->parts->len > 0)
+        part_at(rendered, 0)->start = start;
+    for (guint i = 0; i < old->len; i++)
+        nrd_segment_unref(g_array_index(old, NrdRenderedPart, i).segment);
+    g_array_unref(old);
+}
+
+void nrd_rendered_relist_all_locked(NrdLog *log)
+{
+    for (GList *l = log->rendered; l != NULL; l = l->next) {
+        NrdRendered *rendered = l->data;
+        g_mutex_lock(&rendered->lock);
+        relist_locked(rendered);
+        g_mutex_unlock(&rendered->lock);
+    }
+}
+
 void nrd_rendered_drop_idle_locked(NrdLog *log, int64_t idle_ms)
 {
     int64_t now_ms = nrd_clock_mono_ms();

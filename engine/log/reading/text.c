@@ -28,6 +28,7 @@ static NrdText *text_new(NrdLog *log)
 
 static void text_free(NrdText *text)
 {
+    nrd_text_drop_ahead(text);
     nrd_frame_reader_clear(&text->reader);
     nrd_segment_unref(text->segment);
     if (text->list != NULL)
@@ -245,6 +246,7 @@ static int seek(NrdText *text, uint64_t pos, uint64_t *ret_total)
 /* Gives the memory back that reading on would need: a tail that waits holds nothing. */
 static void rest_at_end(NrdText *text)
 {
+    nrd_text_drop_ahead(text);
     text->live = false;
     nrd_frame_reader_clear(&text->reader);
     nrd_segment_unref(text->segment);
@@ -302,8 +304,7 @@ static size_t copy(NrdText *text, uint8_t *to, size_t size)
     return (size_t)(p - to);
 }
 
-/* Reads with io_lock held. */
-static int read_locked(NrdText *text, uint64_t pos, uint8_t *buf, size_t size, size_t *ret_size)
+int nrd_text_read_locked(NrdText *text, uint64_t pos, uint8_t *buf, size_t size, size_t *ret_size)
 {
     size_t n = 0;
 
@@ -336,16 +337,20 @@ static void after_read(NrdText *text, uint64_t pos, size_t n)
     nrd_text_passed(text, pos + n);
 }
 
-int nrd_text_read(NrdText *text, uint64_t pos, void *buf, size_t size, size_t *ret_size)
+static int read_text(NrdText *text, uint64_t pos, void **buf, bool in_order, size_t size, size_t *ret_size)
 {
-    size_t n = 0;
+    size_t n = size;
+    int r = 0;
 
     if (nrd_log_is_closed(text->log))
         return -ESHUTDOWN;
     g_mutex_lock(&text->io_lock);
-    int r = read_locked(text, pos, buf, size, &n);
+    if (!in_order || !nrd_text_take_ahead(text, pos, buf, size))
+        r = nrd_text_read_locked(text, pos, *buf, size, &n);
     if (r == 0)
         after_read(text, pos, n);
+    if (in_order)
+        nrd_text_note_order(text, pos, size, r == 0 && n == size);
     g_mutex_unlock(&text->io_lock);
     if (nrd_log_is_closed(text->log))
         return -ESHUTDOWN;
@@ -353,4 +358,14 @@ int nrd_text_read(NrdText *text, uint64_t pos, void *buf, size_t size, size_t *r
         return r == -ENOMEM || r == -ENOENT ? r : -EIO;
     *ret_size = n;
     return 0;
+}
+
+int nrd_text_read(NrdText *text, uint64_t pos, void *buf, size_t size, size_t *ret_size)
+{
+    return read_text(text, pos, &buf, false, size, ret_size);
+}
+
+int nrd_text_read_in_order(NrdText *text, uint64_t pos, void **buf, size_t size, size_t *ret_size)
+{
+    return read_text(text, pos, buf, true, size, ret_size);
 }

@@ -70,7 +70,7 @@ void nrd_text_end_span(NrdText *text)
 }
 
 /* Goes over to the log's list as it is now. None of its segments has come and gone since the last time: before any go,
- * nrd_text_extend_all_locked is called. log->lock and text->lock are held. */
+ * nrd_text_extend_all_locked is called; in the place of one that a reopen has replaced stands one of the same base. log->lock and text->lock are held. */
 static void catch_up_locked(NrdText *text)
 {
     NrdSegmentList *old = text->list;
@@ -218,6 +218,18 @@ void nrd_text_passed(NrdText *text, uint64_t pos)
 void nrd_text_extend_all_locked(NrdLog *log)
 {
     nrd_rendered_extend_all_locked(log);
+    for (GList *l = log->texts; l != NULL; l = l->next) {
+        NrdText *text = l->data;
+        g_mutex_lock(&text->lock);
+        catch_up_locked(text);
+        g_mutex_unlock(&text->lock);
+    }
+}
+
+void nrd_text_relist_all_locked(NrdLog *log)
+{
+    __atomic_add_fetch(&log->home.text_version, 1, __ATOMIC_ACQ_REL);
+    nrd_rendered_relist_all_locked(log);
     for (GList *l = log->texts; l != NULL; l = l->next) {
         NrdText *text = l->data;
         g_mutex_lock(&text->lock);

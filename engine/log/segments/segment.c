@@ -78,17 +78,6 @@ char *nrd_segment_render_path(const NrdSegment *segment)
     return g_strdup_printf("%s/%020" PRIu64 ".rendered", segment->home->dir, segment->base);
 }
 
-void nrd_segment_report_read(NrdSegment *segment, int error)
-{
-    g_mutex_lock(&segment->lock);
-    bool tell = error != 0 && !segment->read_failed;
-    segment->read_failed = error != 0;
-    g_mutex_unlock(&segment->lock);
-    if (tell)
-        nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(segment->home, (int64_t)segment->base),
-                 "cannot read segment %020" PRIu64 ": %s", segment->base, g_strerror(-error));
-}
-
 static int open_file(NrdSegment *segment, int *ret_fd)
 {
     const NrdSegmentHome *home = segment->home;
@@ -102,13 +91,17 @@ static int open_file(NrdSegment *segment, int *ret_fd)
         r = nrd_io->fstat(fd, &st);
     if (r == 0 && !S_ISREG(st.st_mode))
         r = -EIO;
-    if (r < 0) {
-        nrd_io_close(&fd);
-        nrd_segment_report_read(segment, r);
-    } else {
-        *ret_fd = fd;
-    }
     g_free(path);
+    if (r < 0)
+        nrd_io_close(&fd);
+    if (r == -ENOENT && nrd_segment_lose(segment))
+        r = 0; /* no descriptor: its index says that there is nothing to read */
+    if (r < 0)
+        nrd_segment_report_read(segment, r);
+    else if (fd >= 0)
+        nrd_segment_note_opened(segment, &st);
+    if (r == 0)
+        *ret_fd = fd;
     return r;
 }
 
@@ -116,13 +109,14 @@ int nrd_segment_pin(NrdSegment *segment, int *ret_fd)
 {
     int fd = nrd_hot_pin(segment);
 
-    if (fd < 0) {
+    if (fd < 0 && !nrd_segment_is_gone(segment)) {
         int r = open_file(segment, &fd);
         if (r < 0) {
             nrd_hot_unpin(segment);
             return r;
         }
-        fd = nrd_hot_install(segment, fd);
+        if (fd >= 0)
+            fd = nrd_hot_install(segment, fd);
     }
     *ret_fd = fd;
     return 0;
@@ -164,7 +158,7 @@ void nrd_segment_release_index(NrdSegment *segment)
     NrdIndex *index = NULL;
 
     g_mutex_lock(&segment->lock);
-    if (segment->sealed) {
+    if (segment->sealed && !segment->gone) {
         index = segment->index;
         segment->index = NULL;
     }

@@ -17,6 +17,7 @@
 #include <glib.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 typedef struct NrdSegment NrdSegment;
 
@@ -29,8 +30,10 @@ typedef struct NrdSegmentHome {
     char *topic;
     uint32_t partition;
     bool read_only;
+    bool closed;                /* atomic; of the log: what is missing now says nothing any more */
     bool abandoned;             /* atomic; dir may name another log's folder by now: nothing is written there */
     uint64_t n_gaps;            /* atomic; gaps that were ever met: 0 spares everybody the look for them */
+    uint64_t n_unreadable;      /* atomic; times that a segment began to be unreadable: likewise */
     uint64_t text_version;      /* atomic; changes whenever text positions of a segment may have moved */
     NrdSegment *hot[NRD_N_HOT]; /* guarded by the hot lock; latest first, no references */
 } NrdSegmentHome;
@@ -49,7 +52,8 @@ char *nrd_segment_path(const NrdSegment *segment);        /* beneath root_fd; g_
 char *nrd_segment_index_path(const NrdSegment *segment);  /* of its side file; g_free */
 char *nrd_segment_render_path(const NrdSegment *segment); /* of the other one (render_file.h); g_free */
 
-/* Keeps descriptor and index until the unpin. May block. */
+/* Keeps descriptor and index until the unpin. Success without a descriptor, -1: the file of a sealed segment is gone, and its
+ * index, in memory, says of all its records that they are lost. May block. */
 int nrd_segment_pin(NrdSegment *segment, int *ret_fd) NRD_MUST_CHECK;
 void nrd_segment_unpin(NrdSegment *segment);
 
@@ -119,8 +123,35 @@ int nrd_segment_learn_end(NrdSegment *segment) NRD_MUST_CHECK;
  * damage becomes a gap; new gaps are counted and logged, once. Pinned. May block for a read of the segment. */
 int nrd_segment_repair(NrdSegment *segment, uint64_t seen_version) NRD_MUST_CHECK;
 
-/* Tells how a read of the segment went: a failure (negative) is logged once, until a read succeeds (0). */
+/* Tells how a read of the segment went: a failure (negative) is logged once, and known, until a read succeeds (0). Too few
+ * descriptors or too little memory say nothing of the segment. */
 void nrd_segment_report_read(NrdSegment *segment, int error);
+
+/* Whether any damage is known in it. Memory only. */
+bool nrd_segment_has_gaps(NrdSegment *segment);
+
+/* The failure of the last read, negative, or 0. Memory only. */
+int nrd_segment_read_error(NrdSegment *segment);
+
+/* Which file it is: noted when the folder was listed. The active segment's is noted when it is opened. */
+void nrd_segment_set_file(NrdSegment *segment, const struct stat *st);
+
+/* Whether that is its file. Memory only. */
+bool nrd_segment_is_file(NrdSegment *segment, const struct stat *st);
+
+/* Whether that is still its file, unread and undamaged as far as anybody knows. Memory only. */
+bool nrd_segment_is_as_known(NrdSegment *segment, const struct stat *st);
+
+/* Whether the file that fd, the pinned active segment's, belongs to still stands in the folder: -ENOENT when it was removed,
+ * -ESTALE when its name belongs to another file. by_name: looks there even when the file has a name, which costs more than a
+ * look at the file. */
+int nrd_segment_check_place(NrdSegment *segment, int fd, bool by_name) NRD_MUST_CHECK;
+
+/* The file of a sealed segment is gone though nobody of this log has removed it: its records are lost, which becomes known
+ * damage, and is logged and counted once. False: that cannot be said (its folder is gone as well, the log is closed, the
+ * segment is active or its file was removed by retention). Takes load_lock. Blocks. */
+bool nrd_segment_lose(NrdSegment *segment);
+bool nrd_segment_is_gone(NrdSegment *segment); /* memory only */
 
 /* Counts and logs those gaps (NrdGap) that were not known yet. */
 void nrd_segment_report_gaps(NrdSegment *segment, const GArray *gaps);

@@ -42,6 +42,7 @@ static int look_at(int dir_fd, const char *name, NrdSegmentFile *file, const cha
         return r;
     if (!S_ISREG(st.st_mode))
         *ret_what = "it is not a regular file";
+    file->st = st;
     file->size_bytes = (uint64_t)st.st_size;
     file->mtime_ms = (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
     return 0;

@@ -7,11 +7,13 @@
 
 #include <glib.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 typedef struct NrdSegmentFile {
     uint64_t base;
     uint64_t size_bytes;
     int64_t mtime_ms; /* Unix milliseconds */
+    struct stat st;
 } NrdSegmentFile;
 
 /* A name of a segment with no segment behind it that can be used. */

@@ -27,7 +27,13 @@ void nrd_segment_report_gap(NrdSegment *segment, const NrdGap *gap)
     nrd_counter_add(NRD_COUNTER_CORRUPT_FRAMES, 1);
     uint64_t n_lost = gap->end_offset - gap->offset;
     NrdPlace place = nrd_segment_home_place(segment->home, (int64_t)gap->offset);
-    if (gap->pos == gap->end_pos)
+    if (nrd_segment_is_gone(segment))
+        nrd_diag(
+            NRD_LEVEL_ERROR, place,
+            "records %" PRIu64 " to %" PRIu64 " are missing: %s/%020" PRIu64
+            ".log is gone, and was not deleted by the daemon; put it back and write `reopen` to the partition's ctl",
+            gap->offset, gap->end_offset - 1, segment->home->dir, segment->base);
+    else if (gap->pos == gap->end_pos)
         nrd_diag(NRD_LEVEL_WARNING, place,
                  "%" PRIu64 " record%s missing up to offset %" PRIu64 ": segment %020" PRIu64
                  " ends before the next one begins, so a file is gone, or was emptied or cut",
@@ -62,6 +68,16 @@ void nrd_segment_add_damage(NrdSegment *segment, NrdDamage *damage)
     for (guint i = 0; segment->known_gaps != NULL && i < segment->known_gaps->len; i++)
         nrd_damage_add(damage, &g_array_index(segment->known_gaps, NrdGap, i));
     g_mutex_unlock(&segment->lock);
+}
+
+bool nrd_segment_has_gaps(NrdSegment *segment)
+{
+    if (__atomic_load_n(&segment->home->n_gaps, __ATOMIC_ACQUIRE) == 0)
+        return false;
+    g_mutex_lock(&segment->lock);
+    bool has = segment->known_gaps != NULL;
+    g_mutex_unlock(&segment->lock);
+    return has;
 }
 
 void nrd_segment_copy_gaps(NrdSegment *segment, GArray *gaps)

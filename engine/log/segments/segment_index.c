@@ -49,6 +49,8 @@ static int rebuild(NrdSegment *segment, int fd)
 {
     NrdIndex *index = NULL;
 
+    if (fd < 0)
+        return 0; /* gone: there is nothing to find */
     g_mutex_lock(&segment->lock);
     bool sealed = segment->sealed;
     uint64_t version = segment->version;
@@ -87,7 +89,7 @@ static int rebuild(NrdSegment *segment, int fd)
 static int rebuild_from_segment(NrdSegment *segment, int fd, const char *path)
 {
     g_mutex_lock(&segment->lock);
-    bool failing = segment->read_failed; /* that has been told: no line for each try */
+    bool failing = segment->read_error != 0; /* that has been told: no line for each try */
     g_mutex_unlock(&segment->lock);
     if (!failing)
         nrd_diag(NRD_LEVEL_NOTICE, nrd_segment_home_place(segment->home, (int64_t)segment->base),

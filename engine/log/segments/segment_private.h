@@ -38,8 +38,12 @@ struct NrdSegment {
     uint64_t version; /* of the index: changes when it is rebuilt */
     uint64_t size_bytes;
     GArray *known_gaps; /* NrdGap, as they were counted; NULL: none */
-    bool read_failed;   /* logged; until a read succeeds */
+    int read_error;     /* negative, logged; 0 after a read that succeeds */
     int64_t file_ms;    /* when the file was written last by the machine's clock; 0: not known */
+    dev_t dev;          /* of its file, */
+    ino_t ino;          /* ... 0: not known */
+    bool opened;        /* dev and ino are those of an open file */
+    bool gone;          /* its file is: nrd_segment_lose. The index stays in memory */
 
     GMutex render_lock; /* one rendering at a time; held across I/O, outside load_lock */
     /* guarded by render_lock */
@@ -63,6 +67,9 @@ void nrd_segment_release_index(NrdSegment *segment);
 
 /* So many gaps of a segment are remembered as counted; a segment with more of them counts some twice. */
 #define NRD_MAX_KNOWN_GAPS 1024
+
+/* segment_presence.c: an open file of the segment. */
+void nrd_segment_note_opened(NrdSegment *segment, const struct stat *st);
 
 /* segment_gaps.c: counts and logs it unless that was done. */
 void nrd_segment_report_gap(NrdSegment *segment, const NrdGap *gap);

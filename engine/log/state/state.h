@@ -44,6 +44,8 @@ struct NrdLog {
     int commit_error;      /* the failure that was logged last; 0 after a success. Others read it atomically */
     uint64_t zero_end;     /* the active segment's file may hold zeros up to here; see zero_ahead.h */
     bool zero_failed;      /* they could not be written, which was told */
+    char *why;             /* what kept the log from being opened or reopened, in words, or NULL */
+    int64_t named_ms;      /* when the active segment's name was looked at last; see commit.c */
 
     /* atomic: written by the committer, read by anybody */
     uint64_t hwm;
@@ -51,7 +53,6 @@ struct NrdLog {
     uint64_t next_offset;
     uint64_t hwm_pos;  /* in the active segment: what lies above the high watermark begins here */
     int64_t newest_ms; /* greatest commit time: the floor of the next */
-    bool closed;
     bool poisoned;
     bool was_read; /* by a cursor, since the last commit looked: the next one's frames go into the cache */
 
@@ -60,6 +61,7 @@ struct NrdLog {
     NrdSegmentList *list;
     uint64_t hidden_text; /* bytes of text above the high watermark in the active segment */
     int poison_errno;
+    bool poison_by_others; /* not for the disk: others have taken or replaced a file that is written to */
     char *poison_reason;
     NrdLogSettings settings;
     GArray *missing;   /* NrdGap: segments that others removed, before the oldest one; ascending; missing.c */
@@ -87,7 +89,7 @@ static inline void nrd_store(uint64_t *to, uint64_t value)
 
 static inline bool nrd_log_is_closed(const NrdLog *log)
 {
-    return __atomic_load_n(&log->closed, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&log->home.closed, __ATOMIC_ACQUIRE);
 }
 
 static inline bool nrd_log_is_poisoned(const NrdLog *log)
@@ -114,5 +116,12 @@ int nrd_log_check_writable(const NrdLog *log) NRD_MUST_CHECK;
 
 /* Latches the failure of a sync (or of a cut): logged and counted once. error is negative. */
 void nrd_log_poison(NrdLog *log, int error, const char *what);
+
+/* The same when the name of the active segment is gone (-ENOENT) or another file's (-ESTALE). */
+void nrd_log_poison_taken_away(NrdLog *log, NrdSegment *active, int error);
+
+/* The same when at path, a file of the log that could not be written, stands what is no regular file; false: it is not so.
+ * Blocks. */
+bool nrd_log_poison_foreign(NrdLog *log, const char *path, int error);
 
 #endif

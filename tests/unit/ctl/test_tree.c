@@ -1,6 +1,8 @@
 /* What is read out of /proc/self/mounts and out of a status page. */
 #include "ctl/tree.h"
 
+#include "ctl/partition_name.h"
+
 #include <glib.h>
 
 static void test_mounts(void)
@@ -48,11 +50,32 @@ static void test_paths(void)
     g_assert_cmpstr(refused, ==, "T: no");
 }
 
+static void test_partition_names(void)
+{
+    static const char *const same[] = { "p00007", "p7", "7", "00007", "p007" };
+    static const char *const none[] = { "", "p", "pp7", "p-7", "+7", " 7", "7x", "p100000", "children", "q7" };
+    uint32_t number = 0;
+    for (size_t i = 0; i < G_N_ELEMENTS(same); i++) {
+        number = 0;
+        g_assert_true(nrd_partition_name_parse(same[i], &number));
+        g_assert_cmpuint(number, ==, 7);
+    }
+    for (size_t i = 0; i < G_N_ELEMENTS(none); i++)
+        g_assert_false(nrd_partition_name_parse(none[i], &number));
+    g_assert_false(nrd_partition_name_parse(NULL, &number));
+    char *topic = NULL, *partition = NULL;
+    g_assert_true(nrd_tree_split("t/p3", &topic, &partition));
+    g_assert_cmpstr(partition, ==, "p00003");
+    g_free(topic);
+    g_free(partition);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/ctl/tree/mounts", test_mounts);
     g_test_add_func("/ctl/tree/state-line", test_state_line);
     g_test_add_func("/ctl/tree/paths", test_paths);
+    g_test_add_func("/ctl/tree/partition-names", test_partition_names);
     return g_test_run();
 }

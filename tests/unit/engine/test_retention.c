@@ -4,6 +4,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
+#include "engine/engine_private.h"
 
 #include <errno.h>
 #include <glib/gstdio.h>
@@ -327,6 +328,57 @@ static void test_clock_ahead_at_starts(Fixture *f, gconstpointer data)
     g_assert_true(oldest_reaches(f->partition, 4));
 }
 
+/* ---- a setting that comes while a sweep works out when it has to look again ---- */
+
+int64_t __real_nrd_log_next_expiry_ms(NrdLog *log, const NrdRetention *retention);
+int64_t __wrap_nrd_log_next_expiry_ms(NrdLog *log, const NrdRetention *retention); /* the linker puts it in between */
+
+static void (*meanwhile)(Fixture *f);
+static Fixture *meanwhile_on;
+
+int64_t __wrap_nrd_log_next_expiry_ms(NrdLog *log, const NrdRetention *retention)
+{
+    int64_t next_ms = __real_nrd_log_next_expiry_ms(log, retention);
+    void (*now)(Fixture * f) = meanwhile;
+    meanwhile = NULL;
+    if (now)
+        now(meanwhile_on);
+    return next_ms;
+}
+
+/* What a setting does to a partition; it also asks for a sweep, which is the test's own here. */
+static void shorten(Fixture *f)
+{
+    NrdTopicConfig config = f->topic->record->config;
+    config.retention_ms = 60000;
+    nrd_partition_configure(f->partition, &config);
+}
+
+/* The sweep that the setting before has asked for. */
+static void await_own_sweep(Fixture *f)
+{
+    for (int64_t end = nrd_clock_mono_ms() + LIMIT_MS;
+         atomic_load(&f->partition->retention_due_ms) == 0 && nrd_clock_mono_ms() < end; g_usleep(1000))
+        ;
+    g_assert_cmpint(atomic_load(&f->partition->retention_due_ms), >, 0);
+}
+
+static void test_setting_during_a_sweep(Fixture *f, gconstpointer data)
+{
+    int64_t now_ms = nrd_clock_wall_ms();
+    fill_segments(f, 2);
+    configure(f, "retention_ms=36000000\n");
+    await_own_sweep(f);
+    atomic_store(&f->partition->retention_due_ms, 0);
+    meanwhile_on = f;
+    meanwhile = shorten;
+    nrd_retention_sweep(f->partition, now_ms + 120000);
+    g_assert_null(meanwhile);
+    g_assert_cmpuint(oldest(f->partition), ==, 0);
+    nrd_retention_sweep(f->partition, now_ms + 120000);
+    g_assert_cmpuint(oldest(f->partition), ==, 4);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -334,6 +386,7 @@ int main(int argc, char **argv)
     ADD("age", sweeps, test_age);
     ADD("bytes", kicks, test_bytes);
     ADD("live-change", kicks, test_live_change);
+    ADD("setting-during-a-sweep", kicks, test_setting_during_a_sweep);
     ADD("failing-unlink", sweeps, test_failing_unlink);
     ADD("walk", walks, test_walk);
     ADD("walk-fails", walks, test_walk_fails);

@@ -77,12 +77,14 @@ static void test_damage(void)
     nrd_checkpoint_clear(&again);
 }
 
-static void assert_loaded(Fixture *f, uint64_t top)
+static void assert_loaded(Fixture *f, uint64_t top, bool is_damaged)
 {
+    bool damaged = !is_damaged;
     NrdCheckpoint c;
     nrd_checkpoint_init(&c);
-    g_assert_cmpint(nrd_checkpoint_load(f->root_fd, &c), ==, 0);
+    g_assert_cmpint(nrd_checkpoint_load(f->root_fd, &c, &damaged), ==, 0);
     g_assert_cmpuint(c.top, ==, top);
+    g_assert_true(damaged == is_damaged);
     nrd_checkpoint_clear(&c);
 }
 
@@ -92,9 +94,9 @@ static void test_store_and_load(void)
     NrdCheckpoint c;
     fixture_set_up(&f);
     fill(&c);
-    assert_loaded(&f, 0);
+    assert_loaded(&f, 0, false);
     g_assert_cmpint(nrd_checkpoint_store(f.root_fd, &c), ==, 0);
-    assert_loaded(&f, 12);
+    assert_loaded(&f, 12, false);
     /* whatever of the replacement fails, the file is the old one or the new one */
     static const FaultCall calls[] = { FAULT_OPEN, FAULT_PWRITEV, FAULT_FSYNC, FAULT_RENAME };
     for (size_t i = 0; i < G_N_ELEMENTS(calls); i++) {
@@ -103,22 +105,23 @@ static void test_store_and_load(void)
         g_assert_cmpint(nrd_checkpoint_store(f.root_fd, &c), <, 0);
         g_assert_cmpint(atomic_load(&fault_fired), >, 0);
         fault_clear();
-        assert_loaded(&f, 12);
+        assert_loaded(&f, 12, false);
     }
     /* a sync that cannot be proven is no success; what the file is then, the next open finds out */
     fault_set(FAULT_PREAD, 1, -EIO, true);
     g_assert_cmpint(nrd_checkpoint_store(f.root_fd, &c), ==, -EIO);
     fault_clear();
     g_assert_cmpint(nrd_checkpoint_store(f.root_fd, &c), ==, 0);
-    assert_loaded(&f, 16);
+    assert_loaded(&f, 16, false);
     g_autofree char *path = fixture_file(&f, "checkpoint");
     g_assert_true(g_file_set_contents(path, "nothing", -1, NULL));
-    assert_loaded(&f, 0);
+    assert_loaded(&f, 0, true);
     g_assert_cmpint(g_unlink(path), ==, 0);
     g_assert_cmpint(g_mkdir(path, 0700), ==, 0);
     NrdCheckpoint other;
+    bool damaged;
     nrd_checkpoint_init(&other);
-    g_assert_cmpint(nrd_checkpoint_load(f.root_fd, &other), <, 0);
+    g_assert_cmpint(nrd_checkpoint_load(f.root_fd, &other, &damaged), <, 0);
     nrd_checkpoint_clear(&other);
     nrd_checkpoint_clear(&c);
     fixture_tear_down(&f);
@@ -133,8 +136,10 @@ static void test_bad_reads(void)
     g_assert_cmpint(nrd_checkpoint_store(f.root_fd, &c), ==, 0);
     for (BadRead bad = bad_read_first(); bad_read_begin(&bad); bad_read_next(&bad)) {
         NrdCheckpoint found;
+        bool damaged = true;
         nrd_checkpoint_init(&found);
-        g_assert_cmpint(nrd_checkpoint_load(f.root_fd, &found), ==, 0);
+        g_assert_cmpint(nrd_checkpoint_load(f.root_fd, &found, &damaged), ==, 0);
+        g_assert_false(damaged);
         bad_read_end(&bad);
         assert_filled(&found);
         nrd_checkpoint_clear(&found);

@@ -293,9 +293,22 @@ static void test_codec_wide(void)
     g_assert_cmpuint(n_threads(), <, 10); /* six of them with threads of their own would be more */
 }
 
+/* What a commit of one record asks for is what the last one gave back. */
+static void test_spare_buffers(void)
+{
+    NrdBuffer buffer = { 0 }, other = { 0 };
+    g_assert_cmpint(nrd_buffer_reserve(&buffer, 300, 0), ==, 0);
+    const uint8_t *memory = buffer.data;
+    nrd_buffer_release(&buffer);
+    g_assert_cmpint(nrd_buffer_reserve(&other, 1, 0), ==, 0);
+    g_assert_true(other.data == memory);
+    nrd_buffer_release(&other);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/log/frame/spare-buffers", test_spare_buffers); /* first: none are spare yet */
     g_test_add_func("/log/crc", test_crc);
     g_test_add_func("/log/record/bytes", test_record_bytes);
     g_test_add_func("/log/record/prepend", test_record_prepend);

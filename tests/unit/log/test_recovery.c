@@ -137,6 +137,7 @@ static void test_middle_damage(void)
             bytes->data[at] ^= (guint8)(1 << bit);
             fixture_put(&f, SEGMENT_0, bytes->data, bytes->len);
             bytes->data[at] ^= (guint8)(1 << bit);
+            GByteArray *before = fixture_get(&f, SEGMENT_0);
             uint64_t n = nrd_counter_get(NRD_COUNTER_CORRUPT_FRAMES);
             fixture_open(&f);
             fixture_read(&f, 2, NULL, NULL);
@@ -145,7 +146,8 @@ static void test_middle_damage(void)
             fixture_crash(&f);
             expect_thrice(&f, 6, 6, 2, 4);
             fixture_open(&f);
-            g_assert_cmpuint(fixture_stats(&f).size_bytes, ==, bytes->len);
+            g_assert_cmpuint(fixture_stats(&f).size_bytes, ==, before->len);
+            g_byte_array_unref(before);
             fixture_tear_down(&f);
         }
     }
@@ -363,6 +365,100 @@ static void test_destroyed_header(void)
     g_byte_array_unref(inner);
 }
 
+/* The header around a frame that another writer has left in a record is damaged, and a torn tail follows: what the first
+ * open makes of it stays. With the tail cut the outer frame would end where the file does, and be taken for its end. */
+static void test_damaged_header_then_torn(void)
+{
+    for (int lost_flags = 0; lost_flags < 2; lost_flags++) {
+        GByteArray *bytes = g_byte_array_new(), *inner = g_byte_array_new();
+        Fixture f;
+        fixture_append_frame(inner, 1, REC("r1"));
+        fixture_append_frame(bytes, 0, REC("r0"));
+        size_t outer = bytes->len;
+        append_outer(bytes, 1, inner, 0);
+        bytes->data[outer + 7] ^= 0x40; /* its offset */
+        if (lost_flags)
+            bytes->data[outer + 2] ^= 0x40;
+        fixture_append_frame(bytes, 2, REC("torn"));
+        fixture_set_up(&f);
+        fixture_put(&f, SEGMENT_0, bytes->data, bytes->len - 3);
+        GByteArray *before = fixture_get(&f, SEGMENT_0);
+        uint64_t hwm = lost_flags ? 2 : 1; /* with nothing but the offset damaged nothing inside is believed */
+        expect_thrice(&f, hwm, hwm, hwm, hwm);
+        fixture_open(&f);
+        g_assert_cmpint(nrd_log_reopen(f.log), ==, 0);
+        g_assert_cmpuint(fixture_stats(&f).hwm, ==, hwm);
+        fixture_crash(&f);
+        expect_thrice(&f, hwm, hwm, hwm, hwm);
+        GByteArray *after = fixture_get(&f, SEGMENT_0);
+        g_assert_cmpuint(after->len, ==, lost_flags ? before->len : outer);
+        g_byte_array_unref(after);
+        g_byte_array_unref(before);
+        fixture_open(&f);
+        g_assert_cmpuint(fixture_commit(&f, lost_flags ? "r2" : "r1"), ==, hwm);
+        fixture_close(&f);
+        expect_thrice(&f, hwm + 1, hwm + 1, hwm + 1, hwm + 1);
+        fixture_tear_down(&f);
+        g_byte_array_unref(inner);
+        g_byte_array_unref(bytes);
+    }
+}
+
+/* A segment in which damage was found stays as it is, whatever stands behind its last frame; also when it was found by a
+ * reader, long after the open. */
+static void test_damage_stays(void)
+{
+    static const uint8_t zeros[5000], torn[] = { 0xCA, 0xFE, 0, 0, 0, 0, 1, 0 };
+    static const struct {
+        const uint8_t *bytes;
+        guint n_bytes;
+    } tails[] = { { zeros, sizeof zeros }, { torn, sizeof torn }, { (const uint8_t *)"garbage", 7 } };
+    for (size_t i = 0; i < G_N_ELEMENTS(tails); i++) {
+        size_t ends[3];
+        GByteArray *bytes = three_frames(ends);
+        Fixture f;
+        bytes->data[ends[0] + 40] ^= 1;
+        g_byte_array_append(bytes, tails[i].bytes, tails[i].n_bytes);
+        fixture_set_up(&f);
+        fixture_put(&f, SEGMENT_0, bytes->data, bytes->len);
+        GByteArray *before = fixture_get(&f, SEGMENT_0);
+        expect_thrice(&f, 6, 6, 2, 4);
+        fixture_open(&f);
+        fixture_close(&f);
+        expect_thrice(&f, 6, 6, 2, 4);
+        fixture_open(&f);
+        g_assert_cmpint(nrd_log_reopen(f.log), ==, 0);
+        g_assert_cmpuint(fixture_commit(&f, "r6"), ==, 6);
+        fixture_crash(&f);
+        expect_thrice(&f, 7, 7, 2, 4);
+        GByteArray *after = fixture_get(&f, SEGMENT_0);
+        g_assert_cmpmem(after->data, after->len, before->data, before->len);
+        g_byte_array_unref(after);
+        g_byte_array_unref(before);
+        fixture_tear_down(&f);
+        g_byte_array_unref(bytes);
+    }
+}
+
+static void test_damage_found_by_a_reader(void)
+{
+    Fixture f;
+    fixture_set_up(&f);
+    fixture_open(&f);
+    for (int i = 0; i < 4; i++) {
+        char name[8];
+        g_snprintf(name, sizeof name, "r%d", i);
+        fixture_commit(&f, name);
+    }
+    fixture_flip(&f, SEGMENT_0, 60); /* in the second frame */
+    g_assert_cmpint(fixture_read(&f, 1, NULL, NULL), ==, -EBADMSG);
+    g_assert_cmpuint(fixture_commit(&f, "r4"), ==, 4);
+    g_assert_true(fixture_exists(&f, "00000000000000000004.log"));
+    fixture_crash(&f);
+    expect_thrice(&f, 5, 5, 1, 2);
+    fixture_tear_down(&f);
+}
+
 /* A damaged frame with garbage behind it: its extent still stands, and nothing inside comes out. */
 static void test_damaged_then_garbage(void)
 {
@@ -558,12 +654,13 @@ static void test_failed_commit_above_hidden_tail(void)
     put_hwm(&f, 3); /* in the middle of a frame */
     fixture_open(&f);
     g_assert_cmpuint(fixture_stats(&f).text_bytes, ==, 9);
-    g_assert_cmpint(nrd_log_reopen(f.log), ==, 0); /* cuts what is above, as far as frames allow */
+    g_assert_cmpint(nrd_log_reopen(f.log), ==, 0); /* what hwm hides may have been acknowledged: it is not cut */
     g_assert_cmpuint(nrd_log_hwm(f.log), ==, 3);
-    g_assert_cmpuint(fixture_stats(&f).next_offset, ==, 4);
-    g_assert_cmpuint(fixture_stats(&f).size_bytes, ==, ends[1]);
-    g_assert_cmpuint(fixture_commit(&f, "r4"), ==, 4);
-    expect_records(&f, 0, 5);
+    g_assert_cmpuint(fixture_stats(&f).next_offset, ==, 6);
+    g_assert_cmpuint(fixture_stats(&f).n_hidden, ==, 3);
+    g_assert_cmpuint(fixture_stats(&f).size_bytes, ==, ends[2]);
+    g_assert_cmpuint(fixture_commit(&f, "r6"), ==, 6);
+    expect_records(&f, 0, 7);
     fixture_tear_down(&f);
     g_byte_array_unref(bytes);
 }
@@ -790,12 +887,14 @@ static void test_gap_and_hidden_tail(void)
     bytes->data[ends[0] + 30] ^= 1;
     fixture_put(&f, SEGMENT_0, bytes->data, bytes->len);
     put_hwm(&f, 4);
+    GByteArray *before = fixture_get(&f, SEGMENT_0);
     fixture_open(&f);
     g_assert_cmpuint(fixture_stats(&f).hwm, ==, 4);
     g_assert_cmpuint(fixture_commit(&f, "r6"), ==, 6);
     fixture_crash(&f);
     GByteArray *after = fixture_get(&f, SEGMENT_0);
-    g_assert_cmpmem(after->data, after->len, bytes->data, bytes->len);
+    g_assert_cmpmem(after->data, after->len, before->data, before->len);
+    g_byte_array_unref(before);
     g_assert_true(fixture_exists(&f, "00000000000000000006.log"));
     g_byte_array_unref(after);
     expect_thrice(&f, 7, 7, 2, 4);
@@ -838,6 +937,9 @@ int main(int argc, char **argv)
     g_test_add_func("/log/recovery/nested", test_nested_frame);
     g_test_add_func("/log/recovery/wrong-offsets", test_wrong_offsets);
     g_test_add_func("/log/recovery/destroyed-header", test_destroyed_header);
+    g_test_add_func("/log/recovery/damaged-header-then-torn", test_damaged_header_then_torn);
+    g_test_add_func("/log/recovery/damage-stays", test_damage_stays);
+    g_test_add_func("/log/recovery/damage-found-by-a-reader", test_damage_found_by_a_reader);
     g_test_add_func("/log/recovery/damaged-garbage", test_damaged_then_garbage);
     g_test_add_func("/log/recovery/flood", test_flood_of_headers);
     g_test_add_func("/log/recovery/hwm", test_hwm_values);

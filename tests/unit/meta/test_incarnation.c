@@ -397,6 +397,55 @@ static void test_sweep_damaged_record(void)
     tear_down();
 }
 
+static bool is_ours(void *user_data, const char *id)
+{
+    return strcmp(id, OURS) == 0;
+}
+
+static bool is_doubtful(void *user_data, const char *id)
+{
+    return true;
+}
+
+static void assert_fate(const char *entry, NrdKnowsFn knows, NrdFate expected, const char *expected_id)
+{
+    char id[NRD_INCARNATION_DIGITS + 1];
+    g_autofree char *reason = NULL;
+    g_assert_cmpint(nrd_incarnation_fate(fix_fd, entry, knows, NULL, id, &reason), ==, expected);
+    g_assert_true((reason != NULL) == (expected == NRD_FATE_LEFT));
+    if (expected_id)
+        g_assert_cmpstr(id, ==, expected_id);
+}
+
+/* What is said of a folder before is what the sweep does with it. */
+static void test_fate(void)
+{
+    set_up();
+    make_folder("orphan", OTHER);
+    make_folder("known", OURS);
+    make_folder("unmarked", NULL);
+    make_folder("half", "0123");
+    make_folder("gone.stale-" OTHER, OTHER);
+    make_folder("partly.stale-" OTHER, NULL);
+    make_folder("kept.stale-" OURS, OURS);
+    make_folder("lying.stale-" OTHER, OURS);
+    fix_put_text("topics/file", "x");
+    assert_fate("orphan", is_ours, NRD_FATE_REMOVED, OTHER);
+    assert_fate("known", is_ours, NRD_FATE_KNOWN, OURS);
+    assert_fate("unmarked", is_ours, NRD_FATE_LEFT, NULL);
+    assert_fate("half", is_ours, NRD_FATE_LEFT, NULL);
+    assert_fate("file", is_ours, NRD_FATE_LEFT, NULL);
+    assert_fate("a.stale-0123", is_ours, NRD_FATE_LEFT, "");
+    assert_fate("gone.stale-" OTHER, is_ours, NRD_FATE_REMOVED, OTHER);
+    assert_fate("partly.stale-" OTHER, is_ours, NRD_FATE_REMOVED, OTHER);
+    assert_fate("kept.stale-" OURS, is_ours, NRD_FATE_KNOWN, OURS);
+    assert_fate("lying.stale-" OTHER, is_ours, NRD_FATE_LEFT, NULL);
+    assert_fate("orphan", is_doubtful, NRD_FATE_KNOWN, OTHER);
+    assert_fate("gone.stale-" OTHER, is_doubtful, NRD_FATE_KNOWN, OTHER);
+    g_assert_true(fix_exists("topics/orphan/p00000")); /* nothing is changed by asking */
+    tear_down();
+}
+
 static void test_sweep_fails(void)
 {
     set_up();
@@ -478,6 +527,7 @@ int main(int argc, char **argv)
     g_test_add_func("/incarnation/not-a-folder", test_not_a_folder);
     g_test_add_func("/incarnation/verify", test_verify);
     g_test_add_func("/incarnation/sweep", test_sweep);
+    g_test_add_func("/incarnation/fate", test_fate);
     g_test_add_func("/incarnation/sweep-doubt", test_sweep_doubt);
     g_test_add_func("/incarnation/sweep-damaged-record", test_sweep_damaged_record);
     g_test_add_func("/incarnation/sweep-fails", test_sweep_fails);

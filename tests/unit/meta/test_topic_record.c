@@ -124,6 +124,10 @@ static void test_every_cut(void)
     g_autofree char *longer = g_strconcat(text, "\n", NULL);
     for (size_t cut = 0; cut < size; cut++)
         assert_damaged(record->name, text, cut);
+    g_autofree char *why = NULL;
+    NrdTopicRecord *none = NULL;
+    g_assert_cmpint(nrd_topic_record_decode(record->name, "", 0, &none, &why), ==, -EBADMSG);
+    g_assert_cmpstr(why, ==, "its record is damaged (it is empty)");
     assert_damaged(record->name, longer, size + 1);
     assert_damaged(record->name, text, size + 1); /* with its NUL */
     for (size_t pos = 0; pos < size; pos += 512) {

@@ -202,6 +202,64 @@ static void test_offset_sizes(void)
     tear_down();
 }
 
+/* ---- what must not stay as it is ---- */
+
+static void assert_mended(uint64_t end_offset)
+{
+    g_autoptr(GArray) ahead = g_array_new(FALSE, FALSE, sizeof(uint64_t));
+    NrdFrontier now = { .frontier = MIN(state.frontier, end_offset), .ahead = ahead };
+    g_assert_true(nrd_offset_store_is_stale(store, end_offset));
+    g_assert_cmpint(nrd_offset_store_mend(store, &now), ==, 0);
+    g_assert_false(nrd_offset_store_is_stale(store, end_offset));
+    hwm = UINT64_MAX; /* many records later */
+    reopen_well();
+    g_assert_false(nrd_offset_store_is_stale(store, end_offset));
+    g_assert_cmpuint(state.frontier, ==, now.frontier);
+    g_assert_cmpuint(state.ahead->len, ==, 0);
+}
+
+/* Records get the offsets that the files call settled: nobody would be given them after the next open. */
+static void test_stale(void)
+{
+    set_up();
+    reopen_well();
+    g_assert_false(nrd_offset_store_is_stale(store, 0)); /* no files */
+    put_offset(9);
+    reopen_well();
+    g_assert_false(nrd_offset_store_is_stale(store, 10));
+    hwm = 9; /* hidden records have those offsets: they come back with the next commit, and so does this */
+    reopen_well();
+    g_assert_false(nrd_offset_store_is_stale(store, 10));
+    assert_mended(9);
+    put_offset(UINT64_MAX);
+    reopen_well();
+    assert_mended(5);
+    save(10); /* settled below 100 */
+    hwm = 7;
+    reopen_well();
+    g_assert_false(nrd_offset_store_is_stale(store, 100));
+    assert_mended(7);
+    tear_down();
+}
+
+static void test_stale_by_damage(void)
+{
+    static const uint8_t bytes[100000] = "damaged";
+    static const size_t sizes[] = { 1, 7, 9, 8192, 8193, 100000 };
+    for (size_t i = 0; i < G_N_ELEMENTS(sizes); i++) {
+        set_up();
+        put_file(OFFSET, bytes, sizes[i]);
+        reopen_well();
+        assert_mended(3);
+        put_file(AHEAD, bytes, sizes[i]);
+        put_offset(1);
+        reopen_well();
+        g_assert_cmpuint(state.frontier, ==, 2);
+        assert_mended(3);
+        tear_down();
+    }
+}
+
 static int fail_always(int fd)
 {
     return -EIO;
@@ -300,6 +358,24 @@ static void test_larger_wins(void)
 }
 
 /* A seek backwards takes both files, in either order, and either half alone leaves the old place. */
+/* Others remove the file between the write and its sync: what is promised durable stands in a new one. */
+static void test_removed_under_it(void)
+{
+    set_up();
+    reopen_well();
+    save(1);
+    save(2);
+    for (uint64_t n = 3; n < 6; n++) {
+        g_assert_cmpint(tick(n), ==, 0);
+        g_assert_cmpint(nrd_io_unlink(root_fd, AHEAD), ==, 0);
+        g_assert_cmpint(nrd_offset_store_write_out(store), ==, 0);
+        reopen_well();
+        assert_recovered(n);
+        save(n);
+    }
+    tear_down();
+}
+
 static void test_backwards(void)
 {
     set_up();
@@ -826,10 +902,13 @@ int main(int argc, char **argv)
     g_test_add_func("/offset-store/nothing", test_nothing);
     g_test_add_func("/offset-store/offset-values", test_offset_values);
     g_test_add_func("/offset-store/offset-above-hwm", test_offset_above_hwm);
+    g_test_add_func("/offset-store/stale", test_stale);
+    g_test_add_func("/offset-store/stale-by-damage", test_stale_by_damage);
     g_test_add_func("/offset-store/offset-sizes", test_offset_sizes);
     g_test_add_func("/offset-store/level", test_level);
     g_test_add_func("/offset-store/rests", test_rests);
     g_test_add_func("/offset-store/larger-wins", test_larger_wins);
+    g_test_add_func("/offset-store/removed-under-it", test_removed_under_it);
     g_test_add_func("/offset-store/backwards", test_backwards);
     g_test_add_func("/offset-store/layout", test_layout);
     g_test_add_func("/offset-store/does-not-fit", test_does_not_fit);

@@ -1,0 +1,385 @@
+/* A reopen lists the folder again: what others have put there, taken away or replaced since the log was opened is found as an
+ * open would find it, under the handles of whoever reads. By the committer.
+ *
+ *   a sealed segment as it was             stays the object it is
+ *   one that is there and was not, or is   a new object takes the place; the side files of one that has changed are made
+ *   another or was damaged or unreadable   again from the segment; who is in the middle of the old one finishes there
+ *   a sealed segment that is gone          stays in its place, as known damage (segment_presence.c)
+ *   the active segment as it was, and      recovered in place (reopen.c)
+ *   nothing behind it
+ *   any other end of the log               what is there is read, never cut and never added to: it may be somebody's only
+ *                                          copy, or still being copied. The log goes on behind it in a segment of its
+ *                                          own, above all offsets that were ever given out
+ *
+ * The boundary in memory is the least that there can be: what was acknowledged and is not there any more is a gap. */
+#include "engine/log/relist_private.h"
+
+#include "engine/io/io.h"
+#include "engine/log/index/index_file.h"
+#include "engine/log/index/scan.h"
+#include "engine/log/reading/texts.h"
+#include "engine/log/segments/frame_cache.h"
+#include "engine/log/segments/render_file.h"
+#include "engine/log/segments/segment_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define LOOK_BYTES ((size_t)64 * 1024)
+
+void nrd_relist_clear(NrdRelist *relist)
+{
+    g_clear_pointer(&relist->files, g_array_unref);
+    g_clear_pointer(&relist->missing, g_array_unref);
+    g_clear_pointer(&relist->segments, g_ptr_array_unref);
+    nrd_segment_unref(relist->tail);
+    relist->tail = NULL;
+}
+
+static const NrdSegmentFile *file_at(const NrdRelist *relist, guint i)
+{
+    return &g_array_index(relist->files, NrdSegmentFile, i);
+}
+
+/* ---- what is there ---- */
+
+/* Segments that retention has taken out of the log, and whose files are still there, are not part of it. */
+static void leave_out_detached(NrdLog *log, GArray *files)
+{
+    g_mutex_lock(&log->lock);
+    for (GList *l = log->detached.head; l != NULL; l = l->next) {
+        for (guint i = 0; i < files->len; i++) {
+            if (g_array_index(files, NrdSegmentFile, i).base == nrd_segment_base(l->data)) {
+                g_array_remove_index(files, i);
+                break;
+            }
+        }
+    }
+    g_mutex_unlock(&log->lock);
+}
+
+/* No file of the log is removed meanwhile: that needs remove_lock. */
+int nrd_relist_list(NrdLog *log, NrdRelist *relist)
+{
+    NrdSegmentOdd odd = { .name = NULL };
+
+    relist->files = g_array_new(FALSE, FALSE, sizeof(NrdSegmentFile));
+    relist->missing = g_array_new(FALSE, FALSE, sizeof(NrdGap));
+    relist->segments = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_segment_unref);
+    g_mutex_lock(&log->remove_lock);
+    int r = nrd_segment_files_list(log->home.root_fd, log->home.dir, relist->files, &odd);
+    if (r == 0 && odd.name == NULL)
+        r = nrd_segment_files_missing(log->home.root_fd, log->home.dir, relist->files, relist->missing);
+    leave_out_detached(log, relist->files);
+    g_mutex_unlock(&log->remove_lock);
+    if (r < 0)
+        r = nrd_log_complain(log, "", r, NULL);
+    else if (odd.name != NULL)
+        r = nrd_log_complain(log, odd.name, odd.error, odd.what);
+    g_free(odd.name);
+    return r;
+}
+
+/* What a roll has left that did not succeed: nothing is in it, and the next roll takes it. */
+static void leave_out_begun(NrdLog *log, NrdRelist *relist, NrdSegment *active)
+{
+    const NrdSegmentFile *last = file_at(relist, relist->files->len - 1);
+
+    if (last->base > nrd_segment_base(active) && last->base == nrd_load(&log->next_offset) && last->size_bytes == 0) {
+        g_array_set_size(relist->files, relist->files->len - 1);
+        log->roll_needed = true;
+    }
+}
+
+static int has_data(int fd, uint64_t pos, uint64_t end, bool *ret_has)
+{
+    g_autofree uint8_t *buf = g_malloc(LOOK_BYTES);
+
+    *ret_has = false;
+    while (pos < end && !*ret_has) {
+        size_t n = 0;
+        int r = nrd_io_pread_full(fd, buf, (size_t)MIN((uint64_t)LOOK_BYTES, end - pos), (int64_t)pos, &n);
+        if (r < 0)
+            return r;
+        if (n == 0)
+            return 0;
+        for (size_t i = 0; i < n && !*ret_has; i++)
+            *ret_has = buf[i] != 0;
+        pos += n;
+    }
+    return 0;
+}
+
+/* Whether the active segment holds, behind what was written to it, what somebody else has copied there. Zeros were written
+ * ahead; when the disk has failed it may be what a commit could not take back. */
+static int is_written_over(NrdLog *log, NrdSegment *active, uint64_t size_bytes, bool *ret_is)
+{
+    uint64_t end_pos = nrd_segment_size_bytes(active);
+    bool disk_failed = nrd_log_is_poisoned(log) && !log->poison_by_others;
+    int fd;
+
+    *ret_is = false;
+    if (disk_failed || size_bytes <= end_pos)
+        return 0;
+    int r = nrd_segment_pin(active, &fd);
+    if (r < 0)
+        return r;
+    r = has_data(fd, end_pos, size_bytes, ret_is);
+    nrd_segment_unpin(active);
+    return r;
+}
+
+int nrd_relist_same_tail(NrdLog *log, NrdRelist *relist, bool *ret_same)
+{
+    NrdSegment *active = nrd_log_active(log);
+    bool written_over = false;
+
+    *ret_same = active == NULL && relist->files->len == 0;
+    if (active == NULL || relist->files->len == 0)
+        return 0;
+    leave_out_begun(log, relist, active);
+    if (relist->files->len == 0)
+        return 0;
+    const NrdSegmentFile *last = file_at(relist, relist->files->len - 1);
+    if (last->base != nrd_segment_base(active) || !nrd_segment_is_file(active, &last->st))
+        return 0;
+    int r = is_written_over(log, active, last->size_bytes, &written_over);
+    if (r < 0)
+        return nrd_log_complain(log, "", r, NULL);
+    *ret_same = !written_over;
+    return 0;
+}
+
+/* ---- the end of the log, when it is another ---- */
+
+/* The offsets below were given out, as far as anybody knows. */
+static int find_floor(NrdLog *log, uint64_t tail, uint64_t *ret_floor)
+{
+    NrdHwm file;
+    uint64_t floor = MAX(nrd_load(&log->next_offset), log->skip_to);
+    int r = nrd_log_read_hwm(log, &file);
+
+    if (r == 0 && file.clean && file.value > MAX(floor, tail) && nrd_log_can_be_lost(log, file.value - tail))
+        floor = file.value;
+    if (r == 0)
+        *ret_floor = floor;
+    return r;
+}
+
+/* Reads the newest segment, from the disk; *ret_index: its frames, and a gap up to what was given out. */
+static int read_tail(NrdLog *log, NrdSegment *tail, NrdIndex **ret_index)
+{
+    NrdScanWant want = { -1, nrd_segment_base(tail), nrd_segment_size_bytes(tail), UINT64_MAX };
+    NrdScanTail found;
+    NrdIndex *index = NULL;
+    uint64_t floor = 0;
+
+    int r = nrd_segment_pin(tail, &want.fd);
+    if (r == 0) {
+        r = nrd_log_sync_and_drop(log, want.fd);
+        if (r == 0)
+            r = nrd_scan_segment(&want, nrd_segment_home_place(&log->home, NRD_NO_OFFSET), &index, &found);
+        nrd_segment_unpin(tail);
+    }
+    g_autofree char *path = nrd_segment_path(tail);
+    const char *name = strrchr(path, '/') + 1;
+    if (r < 0 || found.misnamed) {
+        nrd_index_free(index);
+        return nrd_log_complain(log, name, r < 0 ? r : -EIO, r < 0 ? NULL : nrd_log_misnamed);
+    }
+    r = find_floor(log, index->end.offset, &floor);
+    if (r < 0) {
+        nrd_index_free(index);
+        return r;
+    }
+    if (index->end.offset < floor)
+        nrd_index_add_gap(index, want.size_bytes, floor);
+    index->end.pos = want.size_bytes; /* what is left behind the last frame counts as read, as in a sealed one */
+    *ret_index = index;
+    return 0;
+}
+
+/* The active segment's file is gone: an empty one stands for it, so that the next open, too, knows what is lost. */
+static int make_tail(NrdLog *log, NrdSegment *old, NrdIndex **ret_index)
+{
+    uint64_t base = nrd_segment_base(old), floor = 0;
+    g_autofree char *path = nrd_segment_path(old);
+
+    int r = find_floor(log, base, &floor);
+    if (r == 0)
+        r = nrd_log_create_file(log, path);
+    if (r < 0)
+        return nrd_log_complain(log, strrchr(path, '/') + 1, r, NULL);
+    *ret_index = nrd_index_new(base);
+    if (floor > base)
+        nrd_index_add_gap(*ret_index, 0, floor);
+    return 0;
+}
+
+int nrd_relist_find_tail(NrdLog *log, NrdRelist *relist)
+{
+    NrdSegment *old = nrd_log_active(log);
+    guint n = relist->files->len;
+    NrdIndex *index = NULL;
+    uint64_t size_bytes = 0;
+    int r;
+
+    if (n > 0 && (old == NULL || file_at(relist, n - 1)->base >= nrd_segment_base(old))) {
+        const NrdSegmentFile *file = file_at(relist, n - 1);
+        size_bytes = file->size_bytes;
+        relist->tail = nrd_segment_new(&log->home, file->base, size_bytes);
+        nrd_segment_set_file(relist->tail, &file->st);
+        g_array_set_size(relist->files, n - 1);
+        r = read_tail(log, relist->tail, &index);
+    } else {
+        relist->tail = nrd_segment_new(&log->home, nrd_segment_base(old), 0);
+        r = make_tail(log, old, &index);
+    }
+    if (r < 0)
+        return r;
+    nrd_segment_report_gaps(relist->tail, index->gaps);
+    nrd_segment_set_index(relist->tail, index, size_bytes);
+    return 0;
+}
+
+/* ---- the sealed ones ---- */
+
+/* What was made from other bytes than stand there now. */
+static int remove_side_files(NrdLog *log, NrdSegment *segment, uint64_t end_offset)
+{
+    g_autofree char *index_path = nrd_segment_index_path(segment);
+    g_autofree char *render_path = nrd_segment_render_path(segment);
+    NrdIndexFileId id = { .root_fd = log->home.root_fd,
+                          .path = index_path,
+                          .base = nrd_segment_base(segment),
+                          .end_offset = end_offset,
+                          .size_bytes = nrd_segment_size_bytes(segment) };
+    int r = nrd_index_file_remove(&id);
+    return r == 0 ? nrd_render_file_remove(log->home.root_fd, render_path) : r;
+}
+
+/* Adds the segment of a file that ends where the next one begins. */
+static int add_file(NrdLog *log, NrdRelist *relist, const NrdSegmentFile *file, NrdSegment *old, uint64_t end_offset)
+{
+    if (old != NULL && old != nrd_log_active(log) && nrd_segment_end(old).offset == end_offset &&
+        nrd_segment_is_as_known(old, &file->st)) {
+        g_ptr_array_add(relist->segments, nrd_segment_ref(old));
+        return 0;
+    }
+    NrdSegment *segment = nrd_segment_new(&log->home, file->base, file->size_bytes);
+    nrd_segment_set_file(segment, &file->st);
+    int r = 0;
+    if (old != NULL && !nrd_segment_is_gone(old))
+        r = remove_side_files(log, segment, end_offset);
+    if (r < 0) {
+        nrd_segment_unref(segment);
+        return nrd_log_complain(log, "", r, NULL);
+    }
+    nrd_segment_open_sealed(segment, end_offset);
+    g_ptr_array_add(relist->segments, segment);
+    return 0;
+}
+
+/* Adds a segment that was in the log and has no file any more. */
+static int add_gone(NrdLog *log, NrdRelist *relist, NrdSegment *old)
+{
+    if (!nrd_segment_lose(old))
+        return nrd_log_complain(log, "", -ENOENT, NULL);
+    g_ptr_array_add(relist->segments, nrd_segment_ref(old));
+    return 0;
+}
+
+static NrdSegment *old_at(NrdLog *log, uint64_t base)
+{
+    NrdSegment *found = nrd_segment_list_find(log->list, base);
+    return found != NULL && nrd_segment_base(found) == base ? found : NULL;
+}
+
+int nrd_relist_find_sealed(NrdLog *log, NrdRelist *relist, uint64_t tail_base)
+{
+    NrdSegmentList *old = log->list; /* the committer's to change */
+    guint i = 0, o = 0;
+    int r = 0;
+
+    while (r == 0) {
+        while (o < old->n && (nrd_segment_base(old->items[o]) >= tail_base || old->items[o] == nrd_log_active(log)))
+            o++;
+        uint64_t file_base = i < relist->files->len ? file_at(relist, i)->base : UINT64_MAX;
+        uint64_t old_base = o < old->n ? nrd_segment_base(old->items[o]) : UINT64_MAX;
+        if (file_base == UINT64_MAX && old_base == UINT64_MAX)
+            break;
+        if (old_base < file_base) {
+            r = add_gone(log, relist, old->items[o++]);
+            continue;
+        }
+        uint64_t next = i + 1 < relist->files->len ? file_at(relist, i + 1)->base : tail_base;
+        if (old_base == file_base)
+            o++;
+        if (o < old->n && nrd_segment_base(old->items[o]) > file_base && old->items[o] != nrd_log_active(log))
+            next = MIN(next, nrd_segment_base(old->items[o]));
+        r = add_file(log, relist, file_at(relist, i), old_at(log, file_base), next);
+        i++;
+    }
+    return r;
+}
+
+/* ---- taking it over ---- */
+
+static uint64_t first_base(const NrdRelist *relist, uint64_t tail_base)
+{
+    return relist->segments->len > 0 ? nrd_segment_base(relist->segments->pdata[0]) : tail_base;
+}
+
+/* The old objects that are not in the log any more: who has one in hand keeps it. */
+static void let_go(NrdSegmentList *old, NrdSegmentList *now)
+{
+    for (guint i = 0; i < old->n; i++) {
+        NrdSegment *segment = old->items[i];
+        if (nrd_segment_list_find(now, nrd_segment_base(segment)) == segment)
+            continue;
+        nrd_segment_bury(segment);
+        nrd_frame_cache_drop(segment);
+        if (!nrd_segment_is_held(segment))
+            nrd_segment_let_go(segment);
+    }
+}
+
+void nrd_relist_install(NrdLog *log, NrdRelist *relist)
+{
+    bool other_tail = relist->tail != NULL;
+    NrdSegment *tail = other_tail ? relist->tail : nrd_log_active(log);
+
+    if (tail == NULL)
+        return;
+    g_ptr_array_add(relist->segments, nrd_segment_ref(tail));
+    NrdSegmentList *now = nrd_segment_list_new((NrdSegment *const *)relist->segments->pdata, relist->segments->len);
+    NrdIndexEnd end = nrd_segment_end(tail);
+    uint64_t oldest = first_base(relist, nrd_segment_base(tail));
+    nrd_log_find_before(log, relist->missing, oldest);
+    g_mutex_lock(&log->lock);
+    nrd_text_extend_all_locked(log);
+    NrdSegmentList *old = log->list;
+    GArray *missing = log->missing;
+    log->list = now;
+    log->missing = g_steal_pointer(&relist->missing);
+    nrd_store(&log->oldest, oldest);
+    if (other_tail) {
+        log->hidden_text = 0;
+        log->hidden_end = 0;
+        nrd_store(&log->hwm_pos, end.pos);
+        nrd_store(&log->next_offset, end.offset);
+        nrd_store(&log->hwm, end.offset);
+    }
+    nrd_text_relist_all_locked(log);
+    g_mutex_unlock(&log->lock);
+    g_array_unref(missing);
+    let_go(old, now);
+    nrd_segment_list_unref(old);
+    if (other_tail) {
+        log->zero_end = 0;
+        log->roll_needed = true;
+    }
+    nrd_log_learn_newest(log);
+}

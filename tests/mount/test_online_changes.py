@@ -1,0 +1,615 @@
+"""What others do to the data directory while the daemon runs: files removed, replaced, put back, restored."""
+
+import errno
+import os
+import re
+import shutil
+
+import pytest
+
+from support import (Consumer, configure, drain, fails, lines, log, number, produce, read_file, shell, wait_for,
+                     write_file, xattr)
+
+SEGMENT = 64 * 1024
+
+
+def name(base, suffix="log"):
+    return f"{base:020d}.{suffix}"
+
+
+def reopen(part):
+    write_file(part + "/ctl", b"reopen\n")
+
+
+def bases(m, topic="t", partition=0):
+    return sorted(int(file[:20]) for file in os.listdir(m.data_part(topic, partition)) if file.endswith(".log"))
+
+
+def fill(part, count=6, per=10, first=0):
+    """`count` segments with `per` records each, and an empty one behind them."""
+    for i in range(count):
+        produce(part, *(f"r{first + i * per + k}" for k in range(per)))
+        write_file(part + "/ctl", b"roll\n")
+
+
+def records(*numbers):
+    return lines(*(f"r{n}" for n in numbers))
+
+
+def state(folder):
+    text = read_file(folder + "/status").decode()
+    return re.search(r"^state +(.*)$", text, re.M).group(1)
+
+
+def status(folder):
+    return read_file(folder + "/status").decode()
+
+
+def metric(m, wanted):
+    for line in read_file(m.mnt + "/metrics").decode().splitlines():
+        if line.startswith(wanted + " "):
+            return int(line.split()[-1])
+    raise AssertionError(f"no metric {wanted}")
+
+
+def cold(m, part, topic="t"):
+    """The partition is open, and has no sealed segment open: as after a while."""
+    m.restart()
+    for i in range(number_of_partitions(m, topic)):
+        write_file(m.part(topic, i) + "/ctl", b"roll\n")  # which has nothing to do, but opens it
+    assert part
+
+
+def number_of_partitions(m, topic):
+    return int(re.search(r"^partitions +(\d+)", status(m.topic(topic)), re.M).group(1))
+
+
+# -- a sealed segment is gone
+
+
+@pytest.mark.parametrize("where", ["oldest", "middle", "newest_sealed"])
+def test_a_removed_segment_is_damage_from_the_first_read_on(m, where):
+    part = m.make("t", segment_bytes=SEGMENT)
+    fill(part)
+    cold(m, part)
+    base = {"oldest": 0, "middle": 20, "newest_sealed": 50}[where]
+    os.rename(f"{m.data_part('t')}/{name(base)}", m.base + "/aside")
+    kept = [n for n in range(60) if not base <= n < base + 10]
+    assert log(part) == records(*kept)
+    assert state(part).startswith("damaged")
+    text = status(part)
+    assert f"records {base} to {base + 9} are missing (10 records)" in text
+    assert "reopen" in text
+    assert "1 partition with lost records" in state(m.mnt)
+    assert f"p00000  records {base} to {base + 9} are missing" in status(m.topic("t"))
+    assert metric(m, "narad_lost_records") == 10
+    assert metric(m, "narad_partitions_damaged") == 1
+    assert number(part, "segments") == 6
+    assert m.stderr().count("is gone, and was not deleted by the daemon; put it back and write `reopen`") == 1
+    assert name(base) not in os.listdir(part + "/segments")
+    assert fails(read_file, f"{part}/records/{base}") == errno.EBADMSG
+    assert drain(part) == records(*kept)
+    assert log(part) == records(*kept)
+    # and it is served again when it is put back
+    os.rename(m.base + "/aside", f"{m.data_part('t')}/{name(base)}")
+    assert log(part) == records(*kept)
+    reopen(part)
+    assert log(part) == records(*range(60))
+    assert state(part) == "ok" and state(m.mnt) == "ok"
+    assert metric(m, "narad_lost_records") == 0
+    assert read_file(f"{part}/segments/{name(base)}") == read_file(f"{m.data_part('t')}/{name(base)}")
+    write_file(part + "/ctl", b"seek start\n")
+    assert drain(part) == records(*range(60))
+    m.restart()
+    assert log(part) == records(*range(60)) and state(m.mnt) == "ok"
+
+
+def test_a_segment_that_stays_away_is_told_after_a_reopen_and_a_restart_alike(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    fill(part)
+    cold(m, part)
+    os.unlink(f"{m.data_part('t')}/{name(20)}")
+    os.unlink(f"{m.data_part('t')}/{name(30)}")
+    reopen(part)  # finds it without a read
+    kept = [*range(20), *range(40, 60)]
+    for _ in range(2):
+        assert "20 records are missing" in status(part) or "records 20 to 39 are missing (20 records)" in status(part)
+        assert log(part) == records(*kept)
+        reopen(part)
+    m.restart()
+    assert log(part) == records(*kept)
+    assert "records 20 to 39 are missing (20 records)" in status(part)
+    produce(part, "r60")
+    assert log(part) == records(*kept, 60)
+
+
+def test_a_missing_segment_stops_no_consumer(m):
+    part = m.make("t", segment_bytes=SEGMENT, partitions=3)
+    for i in range(3):
+        fill(m.part("t", i))
+    cold(m, part)
+    os.unlink(f"{m.data_part('t', 1)}/{name(20)}")
+    got = sorted(drain(m.topic("t")).split())
+    assert got == sorted([f"r{n}".encode() for n in range(60)] * 2 +
+                         [f"r{n}".encode() for n in range(60) if not 20 <= n < 30])
+    for i in range(3):
+        assert number(m.part("t", i), "frontier") == 60
+    assert state(m.part("t", 0)) == "ok" and state(m.part("t", 2)) == "ok"
+    assert state(m.part("t", 1)).startswith("damaged")
+
+
+# -- a sealed segment is there and cannot be read
+
+
+def unreadable(m, topic, partition, base):
+    path = f"{m.data_part(topic, partition)}/{name(base)}"
+    os.rename(path, m.base + "/aside")
+    os.mkdir(path)
+    return path
+
+
+def test_an_unreadable_segment_is_an_error_and_not_skipped(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    fill(part)
+    cold(m, part)
+    path = unreadable(m, "t", 0, 20)
+    with Consumer(part, "drain", os.O_RDONLY) as consumer:
+        got = b""
+        with pytest.raises(OSError) as caught:
+            while True:
+                got += consumer.read()
+        assert caught.value.errno == errno.EIO
+        assert got == records(*range(20))
+    assert number(part, "frontier") <= 20
+    assert state(part).startswith("unreadable")
+    assert f"segment {name(20)} cannot be read: " in status(part)
+    assert "echo reopen > ctl" in status(part)
+    assert "1 partition with segments that cannot be read" in state(m.mnt)
+    assert f"p00000  segment {name(20)} cannot be read" in status(m.topic("t"))
+    assert metric(m, "narad_partitions_unreadable") == 1
+    assert metric(m, 'narad_errors_total{component="storage",kind="unreadable"}') == 1
+    assert m.stderr().count(f"{name(20)}: it is a folder, and no regular file") == 1
+    assert read_file(f"{part}/records/45") == b"r45"
+    produce(part, "r60")
+    # the file comes back: nothing was passed over
+    os.rmdir(path)
+    os.rename(m.base + "/aside", path)
+    reopen(part)
+    assert log(part) == records(*range(61))
+    assert state(m.mnt) == "ok"
+    settled = number(part, "frontier")
+    assert drain(part) == records(*range(settled, 61))
+
+
+def test_an_unreadable_segment_is_that_partitions_trouble_alone(m):
+    part = m.make("t", segment_bytes=SEGMENT, partitions=3)
+    for i in range(3):
+        fill(m.part("t", i))
+    cold(m, part)
+    path = unreadable(m, "t", 1, 0)
+    got = sorted(drain(m.topic("t")).split())
+    assert got == sorted([f"r{n}".encode() for n in range(60)] * 2)
+    assert number(m.part("t", 1), "frontier") == 0
+    with Consumer(m.topic("t"), "consume", os.O_RDWR) as consumer:  # blocks: waits for what comes
+        produce(m.part("t", 0), "more")
+        assert consumer.read() == b"more\n"
+        consumer.sync()
+        os.rmdir(path)
+        os.rename(m.base + "/aside", path)
+        assert consumer.read() == b"r0\n"  # it comes by itself
+        consumer.sync()
+    assert state(m.part("t", 1)) == "ok"
+    assert sorted(drain(m.topic("t")).split()) == sorted(f"r{n}".encode() for n in range(1, 60))
+
+
+def test_the_only_partition_gives_its_error(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    fill(part, count=1)
+    cold(m, part)
+    unreadable(m, "t", 0, 0)
+    with Consumer(m.topic("t"), "consume") as consumer:
+        assert fails(consumer.read) == errno.EIO
+
+
+# -- reopen lists the folder again
+
+
+def test_a_segment_that_was_missing_at_the_start_comes_back(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    fill(part)
+    m.stop()
+    for base in (0, 20):
+        os.rename(f"{m.data_part('t')}/{name(base)}", f"{m.base}/{base}")
+    m.start()
+    assert log(part) == records(*range(10, 20), *range(30, 60))
+    assert number(part, "oldest_offset") == 10
+    for base in (0, 20):
+        os.rename(f"{m.base}/{base}", f"{m.data_part('t')}/{name(base)}")
+    reopen(part)
+    assert log(part) == records(*range(60))
+    assert number(part, "oldest_offset") == 0
+    assert state(m.mnt) == "ok"
+
+
+def test_the_newest_segments_come_back(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    fill(part)
+    produce(part, "r60")
+    m.stop()
+    for base in (40, 50, 60):
+        os.rename(f"{m.data_part('t')}/{name(base)}", f"{m.base}/{base}")
+    m.start()
+    assert log(part) == records(*range(40))
+    assert number(part, "next_offset") == 61
+    for base in (40, 50, 60):
+        os.rename(f"{m.base}/{base}", f"{m.data_part('t')}/{name(base)}")
+    reopen(part)
+    assert log(part) == records(*range(61))
+    produce(part, "r61")
+    assert read_file(part + "/records/61") == b"r61"
+    m.crash()
+    assert log(part) == records(*range(62)) and state(m.mnt) == "ok"
+
+
+def test_a_damaged_segment_is_mended_from_a_copy(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    fill(part)
+    m.stop()
+    path = f"{m.data_part('t')}/{name(20)}"
+    shutil.copy(path, m.base + "/copy")
+    good = read_file(path)
+    with open(path, "r+b") as file:
+        file.write(b"\0" * 64)
+    os.unlink(f"{m.data_part('t')}/{name(20, 'index')}")
+    m.start()
+    assert log(part) == records(*range(20), *range(30, 60))
+    with open(path, "r+b") as file:  # in place: the file stays the same
+        file.write(good)
+    reopen(part)
+    assert log(part) == records(*range(60))
+    assert state(m.mnt) == "ok"
+
+
+def test_open_handles_and_leases_live_through_a_reopen(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    fill(part)
+    cold(m, part)
+    with Consumer(part, "consume") as consumer:
+        assert consumer.read() == b"r0\n"
+        fd = os.open(part + "/log", os.O_RDONLY)
+        fd_jsonl = os.open(part + "/log.jsonl", os.O_RDONLY)
+        try:
+            assert os.read(fd, 9) == b"r0\nr1\nr2\n"
+            assert os.read(fd_jsonl, 1) == b"{"
+            os.rename(f"{m.data_part('t')}/{name(20)}", m.base + "/aside")
+            reopen(part)
+            text = os.pread(fd, 1 << 20, 0)
+            assert text == records(*range(20), *range(30, 60))
+            os.rename(m.base + "/aside", f"{m.data_part('t')}/{name(20)}")
+            reopen(part)
+            assert os.pread(fd, 1 << 20, 0) == records(*range(60))
+            assert os.pread(fd_jsonl, 1 << 20, 0).count(b"\n") == 60
+            produce(part, "r60")
+            assert os.pread(fd, 1 << 20, 0) == records(*range(61))
+            assert os.pread(fd_jsonl, 1 << 20, 0).count(b"\n") == 61
+        finally:
+            os.close(fd)
+            os.close(fd_jsonl)
+        consumer.sync()
+    assert number(part, "frontier") == 1
+
+
+def test_a_restore_over_a_live_folder(m):
+    """An older copy of the whole folder, file by file, over the one that is in use."""
+    part = m.make("t", segment_bytes=SEGMENT)
+    fill(part, count=3)
+    produce(part, "r30")
+    m.stop()
+    shutil.copytree(m.data_part("t"), m.base + "/backup")
+    m.start()
+    produce(part, "r31")
+    fill(part, count=2, first=32)
+    assert number(part, "hwm") == 52
+    for file in os.listdir(m.data_part("t")):
+        os.unlink(f"{m.data_part('t')}/{file}")
+    for file in os.listdir(m.base + "/backup"):
+        shutil.copy(f"{m.base}/backup/{file}", m.data_part("t"))
+    assert fails(produce, part, "x") == errno.EIO
+    assert state(part).startswith("poisoned")
+    reopen(part)
+    assert log(part) == records(*range(31))
+    assert number(part, "next_offset") == 52
+    assert state(part).startswith("damaged")
+    produce(part, "new")
+    assert read_file(part + "/records/52") == b"new"
+    m.crash()
+    assert log(part) == records(*range(31)) + b"new\n"
+    assert "records 31 to 51 are missing" in status(part)
+
+
+def test_a_backup_copied_into_an_empty_partition(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    fill(part, count=3)
+    produce(part, "r30")
+    m.stop()
+    shutil.copytree(m.data_part("t"), m.base + "/backup")
+    m.start()
+    write_file(m.topic("t") + "/ctl", f"delete {xattr(part, 'incarnation')}\n".encode())
+    part = m.make("t", segment_bytes=SEGMENT)
+    assert log(part) == b""
+    for file in sorted(os.listdir(m.base + "/backup")):
+        if file.endswith(".log"):
+            shutil.copy(f"{m.base}/backup/{file}", m.data_part("t"))
+    reopen(part)
+    assert log(part) == records(*range(31))
+    produce(part, "r31")
+    assert log(part) == records(*range(32))
+    m.crash()
+    assert log(part) == records(*range(32))
+
+
+# -- the file that is written to
+
+
+def gone_active(m):
+    os.unlink(f"{m.data_part('t')}/{name(bases(m)[-1])}")
+
+
+def gone_folder(m):
+    shutil.rmtree(m.data_part("t"))
+
+
+def gone_topic(m):
+    shutil.rmtree(m.data + "/topics/t")
+
+
+def replaced_active(m):
+    path = f"{m.data_part('t')}/{name(bases(m)[-1])}"
+    shutil.copy(path, m.base + "/copy")
+    os.rename(m.base + "/copy", path)
+
+
+@pytest.mark.parametrize("take_away", [gone_active, gone_folder, gone_topic, replaced_active])
+def test_nothing_is_acknowledged_into_a_file_that_is_gone(m, take_away):
+    part = m.make("t", segment_bytes=SEGMENT)
+    produce(part, *(f"r{n}" for n in range(10)))
+    take_away(m)
+    fd = os.open(part + "/produce", os.O_WRONLY)
+    try:
+        os.write(fd, b"x\n")
+        assert fails(os.fsync, fd) == errno.EIO
+        assert xattr(part, "poisoned") == "1"
+        reason = xattr(part, "poison_reason")
+        assert "which records are written to, was " in reason
+        assert ("replaced by another file" in reason) == (take_away is replaced_active)
+        assert "put that right in the data directory" in status(part)
+        assert "1 partition poisoned" in state(m.mnt)
+        assert metric(m, 'narad_errors_total{component="storage",kind="taken_away"}') == 1
+        if take_away is gone_topic:
+            assert fails(write_file, part + "/ctl", b"reopen\n") == errno.EIO
+            assert "put topics/t back from a backup, or start the daemon again" in m.stderr()
+        else:
+            reopen(part)
+            os.fsync(fd)  # the batch is still there, and lands once
+            kept = records(*range(10)) if take_away is replaced_active else b""
+            assert log(part) == kept + b"x\n"
+            assert number(part, "next_offset") == 11
+            m.stop()
+            m.start()
+            assert log(part) == kept + b"x\n"
+            assert number(part, "next_offset") == 11
+    finally:
+        try:
+            os.close(fd)
+        except OSError:
+            pass
+
+
+def test_a_folder_that_comes_back(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    fill(part, count=2)
+    produce(part, "r20")
+    os.rename(m.data_part("t"), m.base + "/aside")
+    assert wait_for(lambda: refused(part), "a refusal") == errno.EIO
+    os.rename(m.base + "/aside", m.data_part("t"))
+    reopen(part)
+    produce(part, "last")
+    text = log(part)
+    assert text.startswith(records(*range(21))) and text.endswith(b"last\n")
+    m.restart()
+    assert log(part) == text and state(m.mnt) == "ok"
+
+
+def refused(part):
+    try:
+        produce(part, "y")  # within a second of the last look at its name it goes into the folder that was moved
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def test_a_topic_goes_on_with_the_other_partitions(m):
+    part = m.make("t", segment_bytes=SEGMENT, partitions=2)
+    for i in range(2):
+        produce(m.part("t", i), "r0")
+    os.unlink(f"{m.data_part('t', 0)}/{name(0)}")
+    for i in range(4):
+        produce(m.topic("t"), f"x{i}")
+    wait_for(lambda: log(m.part("t", 1)).count(b"x") == 4, "the records in the partition that is well")
+    assert state(m.part("t", 0)).startswith("poisoned") and state(m.part("t", 1)) == "ok"
+    assert part
+
+
+def test_the_ingress_wal_is_removed(m):
+    m.make("t", partitions=2)
+    produce(m.topic("t"), "a")
+    for file in os.listdir(m.data + "/ingress"):
+        if file.endswith(".wal"):
+            os.unlink(f"{m.data}/ingress/{file}")
+    produce(m.topic("t"), "b")
+    assert any(file.endswith(".wal") for file in os.listdir(m.data + "/ingress"))
+    assert "was removed while the daemon runs, and not by it" in m.stderr()
+    wait_for(lambda: b"b\n" in log(m.part("t")) + log(m.part("t", 1)), "the record")
+
+
+# -- the small files
+
+
+def test_small_files_are_written_again(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    produce(part, *(f"r{n}" for n in range(10)))
+    with Consumer(part, "consume") as consumer:
+        for _ in range(5):
+            consumer.read()
+        consumer.sync()
+        for file in ("hwm", "consumer.offset", "consumer.ahead"):
+            if os.path.exists(f"{m.data_part('t')}/{file}"):
+                os.unlink(f"{m.data_part('t')}/{file}")
+        consumer.read()
+        consumer.sync()
+    produce(part, "r10")
+    m.crash()
+    assert number(part, "frontier") == 6
+    assert log(part) == records(*range(11))
+    m.restart()
+    assert number(part, "frontier") == 6
+    assert state(m.mnt) == "ok"
+
+
+def make_folder(path):
+    os.mkdir(path)
+
+
+def make_fifo(path):
+    os.mkfifo(path)
+
+
+def make_link(path):
+    os.symlink("/etc/passwd", path)
+
+
+@pytest.mark.parametrize("make, words", [(make_folder, "a folder"), (make_fifo, "a FIFO"),
+                                         (make_link, "a symbolic link")])
+@pytest.mark.parametrize("file", ["hwm", "consumer.offset", "consumer.ahead"])
+def test_what_stands_there_is_told_before_anybody_uses_it(m, file, make, words):
+    part = m.make("t")
+    produce(part, "r0")
+    assert drain(part) == b"r0\n"
+    m.stop()
+    path = f"{m.data_part('t')}/{file}"
+    if os.path.exists(path):
+        os.unlink(path)
+    make(path)
+    m.start()
+    wait_for(lambda: state(m.mnt) != "ok", "the survey")
+    text = status(m.mnt)
+    assert f"t/p00000  out of service: topics/t/p00000/{file} cannot be used: it is {words}, and no regular file" in text
+    assert "what is none of the daemon's out of the way" in text and "when the disk is well" not in text
+    assert f"topics/t/p00000/{file} cannot be used: it is {words}" in status(part)
+    assert fails(log, part) == errno.EIO
+    shell(f"rm -r {path} 2>/dev/null || rmdir {path}")
+    reopen(part)
+    assert log(part) == b"r0\n" and state(m.mnt) == "ok"
+
+
+def test_hwm_becomes_a_folder_under_the_daemon(m):
+    part = m.make("t")
+    produce(part, "r0")
+    m.restart()
+    assert log(part) == b"r0\n"
+    os.unlink(f"{m.data_part('t')}/hwm")
+    os.mkdir(f"{m.data_part('t')}/hwm")
+    assert fails(produce, part, "r1") == errno.EIO
+    assert "topics/t/p00000/hwm cannot be written: it is a folder, and no regular file" in status(part)
+    assert fails(write_file, part + "/ctl", b"reopen\n") == errno.EIO
+    os.rmdir(f"{m.data_part('t')}/hwm")
+    reopen(part)
+    produce(part, "r1")
+    assert log(part) == b"r0\nr1\n"
+
+
+# -- folders that are gone at the start
+
+
+def remains(m, part, word):
+    assert state(part).startswith(word)
+    assert "its folder was missing and it began anew at offset 0" in status(part)
+    assert "whose folder was missing" in state(m.mnt)
+    assert "t/p00000  its folder was missing" in status(m.mnt)
+    assert "p00000  its folder was missing" in status(m.topic("t"))
+    assert metric(m, "narad_partitions_anew") == 1
+
+
+def test_a_partitions_folder_is_gone_at_the_start(m):
+    part = m.make("t", partitions=2)
+    produce(part, "a")
+    produce(m.part("t", 1), "b")
+    m.stop()
+    shutil.rmtree(m.data_part("t"))
+    m.start()
+    wait_for(lambda: state(m.mnt) != "ok", "the survey")  # before anybody uses it
+    remains(m, part, "anew")
+    produce(part, "new")
+    for _ in range(2):
+        remains(m, part, "anew")
+        assert log(part) == b"new\n"
+        assert state(m.part("t", 1)) == "ok" and log(m.part("t", 1)) == b"b\n"
+        m.crash()
+        wait_for(lambda: state(m.mnt) != "ok", "the survey")
+    reopen(part)
+    for _ in range(2):
+        assert state(m.mnt) == "ok" and state(part) == "ok" and state(m.topic("t")) == "ok"
+        assert log(part) == b"new\n"
+        m.restart()
+    assert sorted(os.listdir(m.data + "/topics/t")) == ["incarnation", "p00000", "p00001"]
+
+
+def test_a_topics_folder_is_gone_at_the_start(m):
+    part = m.make("t")
+    produce(part, "a")
+    m.stop()
+    shutil.rmtree(m.data + "/topics/t")
+    m.start()
+    wait_for(lambda: state(m.mnt) != "ok", "the survey")
+    remains(m, part, "anew")
+    reopen(part)
+    assert state(m.mnt) == "ok" and log(part) == b""
+
+
+def test_a_new_topic_and_new_partitions_are_not_told(m):
+    m.make("t")
+    configure(m.topic("t"), partitions=3)
+    m.restart()
+    for i in range(3):
+        produce(m.part("t", i), "a")
+    assert state(m.mnt) == "ok" and state(m.topic("t")) == "ok"
+
+
+# -- what is lost does not count as if it were there
+
+
+def test_the_lag_leaves_out_what_is_lost(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    fill(part)
+    cold(m, part)
+    os.unlink(f"{m.data_part('t')}/{name(20)}")
+    assert number(part, "lag") == 60
+    log(part)
+    assert number(part, "lag") == 50
+    assert "backlog      50 records" in status(m.mnt)
+    drain(part)
+    assert number(part, "lag") == 0
+
+
+def test_the_listing_of_records_shows_those_that_are_there(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    produce(part, *(f"r{n}" for n in range(1500)))
+    write_file(part + "/ctl", b"roll\n")
+    produce(part, *(f"r{n}" for n in range(1500, 2700)))
+    write_file(part + "/ctl", b"roll\n")
+    produce(part, "r2700")
+    cold(m, part)
+    os.unlink(f"{m.data_part('t')}/{name(1500)}")
+    log(part)
+    assert sorted(map(int, os.listdir(part + "/records"))) == [*range(501, 1500), 2700]
+    assert shell(f"grep -rc . {part}/records | wc -l").stdout.strip() == b"1000"

@@ -1,0 +1,384 @@
+/* Files of a log that others take away, replace and put back while it is open, and what a reopen makes of them. */
+#include "engine/log/log_private.h"
+
+#include "engine/base/diag.h"
+#include "engine/io/io.h"
+#include "tests/unit/log/fixture.h"
+
+#include <errno.h>
+#include <glib/gstdio.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SEGMENT(base) "000000000000000000" #base ".log"
+#define INDEX(base) "000000000000000000" #base ".index"
+
+static Fixture f;
+
+/* Segments of ten records at 0, 10, 20, .. and an empty one behind them; none of them has a descriptor. */
+static void set_up(unsigned n_segments)
+{
+    fixture_set_up(&f);
+    fixture_open(&f);
+    for (unsigned i = 0; i < n_segments; i++) {
+        fixture_commit_numbers(&f, i * 10, 10);
+        g_assert_cmpint(nrd_log_roll(f.log), ==, 0);
+    }
+    fixture_close(&f);
+    fixture_open(&f);
+}
+
+static void rename_file(const char *from, const char *to)
+{
+    g_autofree char *from_path = fixture_file(&f, from);
+    g_autofree char *to_path = fixture_file(&f, to);
+    g_assert_cmpint(rename(from_path, to_path), ==, 0);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    GByteArray *bytes = fixture_get(&f, from);
+    fixture_put(&f, to, bytes->data, bytes->len);
+    g_byte_array_unref(bytes);
+}
+
+static void expect_all(uint64_t from, uint64_t end)
+{
+    for (uint64_t i = from; i < end; i++) {
+        g_autofree char *want = g_strdup_printf("%u", (unsigned)i);
+        fixture_expect(&f, i, want);
+    }
+}
+
+static void expect_lost(uint64_t from, uint64_t end)
+{
+    uint64_t next = 0;
+    for (uint64_t i = from; i < end; i++) {
+        g_assert_cmpint(fixture_read(&f, i, NULL, &next), ==, -EBADMSG);
+        g_assert_cmpuint(next, ==, end);
+    }
+    NrdLogStats stats = fixture_stats(&f);
+    g_assert_cmpuint(stats.damage.n_missing, ==, end - from);
+    g_assert_cmpuint(stats.damage.first_missing, ==, from);
+    g_assert_cmpuint(stats.damage.missing_end, ==, end);
+    g_assert_cmpuint(nrd_log_lost_from(f.log, 0), ==, end - from);
+    g_assert_cmpuint(nrd_log_lost_from(f.log, from + 3), ==, end - from - 3);
+    g_assert_cmpuint(stats.n_unreadable, ==, 0);
+}
+
+static void reopen(void)
+{
+    g_assert_cmpint(nrd_log_reopen(f.log), ==, 0);
+}
+
+static void test_lost_and_back(void)
+{
+    uint64_t n_corrupt = nrd_counter_get(NRD_COUNTER_CORRUPT_FRAMES);
+    NrdText *text;
+    set_up(4);
+    g_assert_cmpint(nrd_text_open(f.log, &text), ==, 0);
+    rename_file(SEGMENT(10), "aside");
+    expect_lost(10, 20);
+    expect_all(0, 10);
+    expect_all(20, 40);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_CORRUPT_FRAMES), ==, n_corrupt + 1);
+    g_assert_cmpuint(fixture_stats(&f).n_segments, ==, 4);
+    GString *all = fixture_text(text, 50);
+    g_assert_cmpuint(all->len, ==, 20 + 2 * 30);
+    g_assert_cmpuint(all->len - 20, ==, fixture_stats(&f).text_bytes - 20);
+    g_string_free(all, TRUE);
+    rename_file("aside", SEGMENT(10));
+    expect_lost(10, 20); /* it takes a reopen */
+    reopen();
+    g_assert_cmpuint(fixture_stats(&f).damage.n_missing, ==, 0);
+    expect_all(0, 40);
+    all = fixture_text(text, 50);
+    g_assert_cmpuint(all->len, ==, fixture_stats(&f).text_bytes);
+    g_string_free(all, TRUE);
+    nrd_text_close(text);
+    g_assert_cmpuint(fixture_commit(&f, "40"), ==, 40);
+    for (int i = 0; i < 3; i++) {
+        fixture_crash(&f);
+        fixture_open(&f);
+        expect_all(0, 41);
+    }
+    fixture_tear_down(&f);
+}
+
+/* Found by the reopen itself; the log says the same after a start. */
+static void test_lost_at_the_reopen(void)
+{
+    set_up(4);
+    expect_all(0, 40);
+    fixture_remove(&f, SEGMENT(10));
+    fixture_remove(&f, SEGMENT(20));
+    for (int i = 0; i < 3; i++) {
+        reopen();
+        expect_all(0, 10);
+        expect_all(30, 40);
+        g_assert_cmpuint(fixture_stats(&f).damage.n_missing, ==, 20);
+        g_assert_cmpuint(fixture_stats(&f).next_offset, ==, 40);
+    }
+    fixture_crash(&f);
+    fixture_open(&f);
+    expect_lost(10, 30);
+    g_assert_cmpuint(fixture_commit(&f, "40"), ==, 40);
+    fixture_tear_down(&f);
+}
+
+/* Without its folder nothing is known of what was in it. */
+static void test_the_folder_is_gone(void)
+{
+    g_autofree char *dir = NULL, *aside = NULL;
+    set_up(3);
+    dir = g_build_filename(f.path, f.options.dir, NULL);
+    aside = g_build_filename(f.path, "aside", NULL);
+    g_assert_cmpint(rename(dir, aside), ==, 0);
+    g_assert_cmpint(fixture_read(&f, 0, NULL, NULL), ==, -EIO);
+    g_assert_cmpuint(fixture_stats(&f).damage.n_missing, ==, 0);
+    g_assert_cmpuint(fixture_stats(&f).n_unreadable, ==, 1);
+    g_assert_cmpint(fixture_stats(&f).unreadable_errno, ==, ENOENT);
+    g_assert_cmpint(nrd_log_reopen(f.log), ==, -EIO);
+    g_assert_cmpint(rename(aside, dir), ==, 0);
+    expect_all(0, 30);
+    g_assert_cmpuint(fixture_stats(&f).n_unreadable, ==, 0);
+    fixture_tear_down(&f);
+}
+
+/* A read that fails while the file is there loses nothing. */
+static void test_unreadable(void)
+{
+    uint64_t n_told = nrd_counter_get(NRD_COUNTER_UNREADABLE);
+    set_up(3);
+    fault_set(FAULT_OPEN, 1, -EACCES, true);
+    fault.suffix = ".log";
+    for (int i = 0; i < 3; i++)
+        g_assert_cmpint(fixture_read(&f, 15, NULL, NULL), ==, -EIO);
+    NrdLogStats stats = fixture_stats(&f);
+    g_assert_cmpuint(stats.n_unreadable, ==, 1);
+    g_assert_cmpuint(stats.unreadable, ==, 10);
+    g_assert_cmpint(stats.unreadable_errno, ==, EACCES);
+    g_assert_cmpuint(stats.damage.n_missing, ==, 0);
+    g_assert_cmpuint(nrd_counter_get(NRD_COUNTER_UNREADABLE), ==, n_told + 1);
+    fault_clear();
+    expect_all(0, 30);
+    g_assert_cmpuint(fixture_stats(&f).n_unreadable, ==, 0);
+    /* too few descriptors are no news of the segment */
+    fixture_close(&f);
+    fixture_open(&f);
+    fault_set(FAULT_OPEN, 1, -EMFILE, false);
+    fault.suffix = ".log";
+    g_assert_cmpint(fixture_read(&f, 15, NULL, NULL), ==, -EIO);
+    g_assert_cmpuint(fixture_stats(&f).n_unreadable, ==, 0);
+    fault_clear();
+    fixture_tear_down(&f);
+}
+
+/* Segments that an open did not find come back: before, between and behind the others. */
+static void test_back_after_an_open(void)
+{
+    set_up(5);
+    fixture_commit(&f, "50");
+    fixture_close(&f);
+    rename_file(SEGMENT(00), "a");
+    rename_file(SEGMENT(20), "b");
+    rename_file(SEGMENT(40), "c");
+    rename_file(SEGMENT(50), "d");
+    fixture_open(&f);
+    g_assert_cmpuint(nrd_log_oldest(f.log), ==, 10);
+    g_assert_cmpuint(nrd_log_hwm(f.log), ==, 40);
+    g_assert_cmpuint(fixture_stats(&f).next_offset, ==, 51);
+    expect_all(30, 40);
+    rename_file("a", SEGMENT(00));
+    rename_file("b", SEGMENT(20));
+    rename_file("c", SEGMENT(40));
+    rename_file("d", SEGMENT(50));
+    reopen();
+    g_assert_cmpuint(nrd_log_oldest(f.log), ==, 0);
+    g_assert_cmpuint(nrd_log_hwm(f.log), ==, 51);
+    expect_all(0, 51);
+    g_assert_cmpuint(fixture_stats(&f).damage.n_missing, ==, 0);
+    g_assert_cmpuint(fixture_commit(&f, "51"), ==, 51);
+    fixture_crash(&f);
+    fixture_open(&f);
+    expect_all(0, 52);
+    fixture_tear_down(&f);
+}
+
+/* Nothing is acknowledged into a file without a name, or with another's; its offsets are not given out again. */
+static void test_the_active_one_is_taken(bool replaced)
+{
+    uint64_t offset;
+    fixture_set_up(&f);
+    fixture_open(&f);
+    fixture_commit_numbers(&f, 0, 10);
+    if (replaced) {
+        copy_file(SEGMENT_0, "copy");
+        rename_file("copy", SEGMENT_0);
+    } else {
+        fixture_remove(&f, SEGMENT_0);
+    }
+    g_assert_cmpint(fixture_try_commit(&f, "10", &offset), ==, -EIO);
+    g_assert_cmpint(fixture_try_commit(&f, "10", &offset), ==, -EIO);
+    g_assert_true(fixture_stats(&f).by_others);
+    g_autofree char *reason = nrd_log_poison_reason(f.log);
+    g_assert_nonnull(strstr(reason, replaced ? "replaced by another file" : "removed or moved away"));
+    reopen();
+    g_assert_cmpint(fixture_stats(&f).poison_errno, ==, 0);
+    g_assert_cmpuint(fixture_stats(&f).next_offset, ==, 10);
+    if (replaced)
+        expect_all(0, 10);
+    else
+        expect_lost(0, 10);
+    /* a crash before the next commit changes nothing of that */
+    fixture_crash(&f);
+    fixture_open(&f);
+    g_assert_cmpuint(fixture_stats(&f).next_offset, ==, 10);
+    g_assert_cmpuint(fixture_commit(&f, "10"), ==, 10);
+    if (replaced)
+        expect_all(0, 11);
+    else
+        expect_lost(0, 10);
+    fixture_tear_down(&f);
+}
+
+static void test_removed(void)
+{
+    test_the_active_one_is_taken(false);
+}
+
+static void test_replaced(void)
+{
+    test_the_active_one_is_taken(true);
+}
+
+/* All of it: what is left is an empty segment that stands for what is lost. */
+static void test_everything_is_taken(void)
+{
+    uint64_t offset;
+    set_up(3);
+    fixture_commit_numbers(&f, 30, 3);
+    fixture_remove(&f, SEGMENT(00));
+    fixture_remove(&f, SEGMENT(10));
+    fixture_remove(&f, SEGMENT(20));
+    fixture_remove(&f, SEGMENT(30));
+    g_assert_cmpint(fixture_try_commit(&f, "33", &offset), ==, -EIO);
+    reopen();
+    g_assert_cmpuint(fixture_stats(&f).damage.n_missing, ==, 33);
+    g_assert_cmpuint(fixture_commit(&f, "33"), ==, 33);
+    fixture_expect(&f, 33, "33");
+    fixture_crash(&f);
+    fixture_open(&f);
+    fixture_expect(&f, 33, "33");
+    g_assert_cmpuint(fixture_stats(&f).next_offset, ==, 34);
+    fixture_tear_down(&f);
+}
+
+/* A longer file is copied over the one that is written to, in place: it is read, and no byte of it is cut. */
+static void test_written_over(void)
+{
+    fixture_set_up(&f);
+    fixture_open(&f);
+    for (unsigned i = 0; i < 5; i++)
+        fixture_commit_numbers(&f, i * 10, 10);
+    fixture_close(&f);
+    GByteArray *backup = fixture_get(&f, SEGMENT_0);
+    fixture_tear_down(&f);
+
+    fixture_set_up(&f);
+    fixture_open(&f);
+    fixture_commit_numbers(&f, 0, 10);
+    g_autofree char *path = fixture_file(&f, SEGMENT_0);
+    FILE *file = fopen(path, "r+b");
+    g_assert_nonnull(file);
+    g_assert_cmpuint(fwrite(backup->data, 1, backup->len, file), ==, backup->len);
+    g_assert_cmpint(fclose(file), ==, 0);
+    reopen();
+    GByteArray *now = fixture_get(&f, SEGMENT_0);
+    g_assert_cmpuint(now->len, >=, backup->len); /* zeros that were written ahead */
+    g_assert_cmpmem(now->data, backup->len, backup->data, backup->len);
+    expect_all(0, 50);
+    g_assert_cmpuint(fixture_commit(&f, "50"), ==, 50);
+    fixture_crash(&f);
+    fixture_open(&f);
+    expect_all(0, 51);
+    g_byte_array_unref(now);
+    g_byte_array_unref(backup);
+    fixture_tear_down(&f);
+}
+
+/* Damage that was known, and bytes that are right again: in the same file, of the same length. */
+static void test_mended_in_place(void)
+{
+    set_up(3);
+    GByteArray *good = fixture_get(&f, SEGMENT(10));
+    fixture_flip(&f, SEGMENT(10), good->len - 20);
+    g_assert_cmpint(fixture_read(&f, 15, NULL, NULL), ==, -EBADMSG);
+    g_assert_cmpuint(fixture_stats(&f).damage.n_frames, ==, 1);
+    fixture_flip(&f, SEGMENT(10), good->len - 20);
+    reopen();
+    expect_all(0, 30);
+    g_assert_cmpuint(fixture_stats(&f).damage.n_frames, ==, 0);
+    g_byte_array_unref(good);
+    fixture_tear_down(&f);
+}
+
+/* Retention has taken segments out whose files a reader still holds: a reopen does not bring them back. */
+static void test_detached_stay_out(void)
+{
+    uint64_t n;
+    NrdRaw *raw;
+    set_up(3);
+    g_assert_cmpint(nrd_raw_open(f.log, 0, &raw), ==, 0);
+    g_assert_cmpint(nrd_log_trim(f.log, 20, &n), ==, 0);
+    g_assert_cmpuint(n, ==, 2);
+    reopen();
+    g_assert_cmpuint(nrd_log_oldest(f.log), ==, 20);
+    g_assert_cmpuint(fixture_stats(&f).damage.n_missing, ==, 0);
+    nrd_raw_close(raw);
+    g_assert_cmpint(nrd_log_remove_detached(f.log, &n), ==, 0);
+    g_assert_cmpuint(n, ==, 0);
+    g_assert_false(fixture_exists(&f, SEGMENT(00)));
+    reopen();
+    expect_all(20, 30);
+    fixture_tear_down(&f);
+}
+
+/* What stands in the way is told, and nothing has changed. */
+static void test_odd_file(void)
+{
+    g_autofree char *path = NULL;
+    set_up(2);
+    expect_all(0, 20);
+    rename_file(SEGMENT(10), "aside");
+    path = fixture_file(&f, SEGMENT(10));
+    g_assert_cmpint(g_mkdir(path, 0700), ==, 0);
+    g_assert_cmpint(nrd_log_reopen(f.log), ==, -EIO);
+    expect_all(0, 10);
+    g_assert_cmpuint(fixture_commit(&f, "20"), ==, 20);
+    g_assert_cmpint(rmdir(path), ==, 0);
+    rename_file("aside", SEGMENT(10));
+    reopen();
+    expect_all(0, 21);
+    fixture_tear_down(&f);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    nrd_diag_set_level(0);
+    g_test_add_func("/log/presence/lost-and-back", test_lost_and_back);
+    g_test_add_func("/log/presence/lost-at-the-reopen", test_lost_at_the_reopen);
+    g_test_add_func("/log/presence/folder-gone", test_the_folder_is_gone);
+    g_test_add_func("/log/presence/unreadable", test_unreadable);
+    g_test_add_func("/log/presence/back-after-an-open", test_back_after_an_open);
+    g_test_add_func("/log/presence/removed", test_removed);
+    g_test_add_func("/log/presence/replaced", test_replaced);
+    g_test_add_func("/log/presence/everything", test_everything_is_taken);
+    g_test_add_func("/log/presence/written-over", test_written_over);
+    g_test_add_func("/log/presence/mended-in-place", test_mended_in_place);
+    g_test_add_func("/log/presence/detached", test_detached_stay_out);
+    g_test_add_func("/log/presence/odd-file", test_odd_file);
+    return g_test_run();
+}
