@@ -155,6 +155,8 @@ static void engine_free(NrdEngine *engine)
         nrd_js_conn_stop(engine->conn);
     if (engine->timers)
         nrd_timer_drain(engine->timers, &engine->follow_timer);
+    if (engine->pulls)
+        nrd_js_pulls_stop(engine->pulls); /* its timer sends what is in the hand back */
     nrd_js_conn_close(engine->conn);
     nrd_js_pulls_free(engine->pulls);
     g_hash_table_unref(engine->topics);

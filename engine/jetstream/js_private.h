@@ -173,6 +173,8 @@ NrdJsOutbox *nrd_js_outbox_ref(NrdJsOutbox *outbox);
 /* ---- pull.c ---- */
 
 NrdJsPulls *nrd_js_pulls_new(NrdEngine *engine);
+/* Nobody takes any more, and nothing is set off by time. The connection is still there. */
+void nrd_js_pulls_stop(NrdJsPulls *pulls);
 void nrd_js_pulls_free(NrdJsPulls *pulls);
 /* Answers who waits on this topic (NULL: on any) with error. */
 void nrd_js_pulls_interrupt(NrdJsPulls *pulls, NrdTopic *topic, int error);

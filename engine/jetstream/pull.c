@@ -201,11 +201,16 @@ NrdJsPulls *nrd_js_pulls_new(NrdEngine *engine)
     return pulls;
 }
 
+void nrd_js_pulls_stop(NrdJsPulls *pulls)
+{
+    nrd_js_pulls_interrupt(pulls, NULL, -ENODEV);
+    nrd_timer_drain(pulls->engine->timers, &pulls->timer);
+}
+
 void nrd_js_pulls_free(NrdJsPulls *pulls)
 {
     if (!pulls)
         return;
-    nrd_timer_drain(pulls->engine->timers, &pulls->timer);
     g_queue_clear_full(&pulls->hand, (GDestroyNotify)nrd_js_got_free);
     g_hash_table_unref(pulls->takes);
     g_hash_table_unref(pulls->watchers);
