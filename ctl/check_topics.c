@@ -131,6 +131,22 @@ static void tell_not_served(NrdCheck *check, const char *path, uint64_t n_expect
                    n_expected, nrd_plural(n_expected), n_records, nrd_plural(n_records));
 }
 
+/* The note that a daemon leaves of a folder that was gone: engine/anew.c. */
+static bool tell_made_anew(NrdCheck *check, const char *path, const char *name)
+{
+    uint64_t number;
+    g_autofree char *partition =
+        g_str_has_suffix(name, ".lost") ? g_strndup(name, strlen(name) - strlen(".lost")) : NULL;
+    if (!partition || !parse_partition(partition, &number))
+        return false;
+    nrd_check_error(
+        check, path, "folder",
+        "the folder of %s was missing when it was used: made anew, empty; `reopen` in the partition's ctl says "
+        "that this is known",
+        partition);
+    return true;
+}
+
 /* record may be NULL: it is damaged, and how many partitions there should be is not known. */
 static void check_folder(NrdCheck *check, const char *dir, const NrdTopicRecord *record)
 {
@@ -148,7 +164,8 @@ static void check_folder(NrdCheck *check, const char *dir, const NrdTopicRecord 
         if (strcmp(name, "incarnation") == 0)
             continue;
         if (!parse_partition(name, &number)) {
-            nrd_check_stray(check, dir, name);
+            if (!tell_made_anew(check, path, name))
+                nrd_check_stray(check, dir, name);
             continue;
         }
         uint64_t n_before = check->n_records;

@@ -3,12 +3,15 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-static volatile sig_atomic_t interrupted;
+static atomic_bool interrupted; /* of the signal handler, and of every thread */
+
+_Static_assert(ATOMIC_BOOL_LOCK_FREE == 2, "a signal handler may use it");
 
 /* GOption leaves "--" in place when arguments stand before it, or what follows looks like an option. */
 static void drop_separator(int *argc, char **argv)
@@ -79,7 +82,7 @@ void nrd_cli_say(const char *format, ...)
 
 static void on_interrupt(int number)
 {
-    interrupted = 1;
+    atomic_store(&interrupted, true);
 }
 
 void nrd_cli_catch_interrupts(void)
@@ -91,7 +94,7 @@ void nrd_cli_catch_interrupts(void)
 
 bool nrd_cli_interrupted(void)
 {
-    return interrupted != 0;
+    return atomic_load(&interrupted);
 }
 
 bool nrd_cli_flush(void)

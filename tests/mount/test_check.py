@@ -375,6 +375,21 @@ def no_partition(m):
     os.utime(m.data + "/topics/t", (later, later))
 
 
+def known(m):
+    m.start()
+    write_file(m.part("t") + "/ctl", b"reopen\n")
+    m.stop()
+    assert check(m.data)[0] == 0
+
+
+@case("the folder of p00000 was missing when it was used: made anew, empty", "error", known)
+def made_anew(m):
+    away(m, "topics/t/p00000")
+    m.start()
+    produce(m.part("t"), "first of the new ones")
+    m.stop()
+
+
 def served_again(m):
     m.start()
     configure(m.topic("u"), partitions=2)
