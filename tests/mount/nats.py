@@ -6,9 +6,8 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 
-from support import Failed, wait_for
+from support import wait_for
 
 SERVER = shutil.which("nats-server")
 
@@ -142,6 +141,3 @@ class Cluster:
             return all(replica.get("current") for replica in cluster.get("replicas", []))
 
         wait_for(current, "all copies", limit_s, 0.2)
-
-
-__all__ = ["SERVER", "Cluster", "Failed", "Server", "time"]

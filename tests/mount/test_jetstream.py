@@ -15,14 +15,14 @@ import pytest
 
 from nats import SERVER, Cluster
 from support import (NARADFS, Consumer, Mount, ack, configure, fails, lines, log, number, open_fails, produce, read_file,
-                     read_rest, take, wait_for, write_all, write_file, xattr)
+                     take, wait_for, write_all, write_file, xattr)
 
 LEADERLESS_S = 60  # a leader is elected in 4 to 16 s; a fsync gives up after 25
 
 
 def built():
     with open(NARADFS, "rb") as file:
-        return b"this naradfs was built without it" in file.read() and b"$JS.API" in open(NARADFS, "rb").read()
+        return b"$JS.API" in file.read()
 
 
 pytestmark = [
@@ -517,6 +517,20 @@ def test_nobody_there(tmp_path):
     assert "secret" not in refused.stderr()
 
 
+@pytest.mark.parametrize("source", ["servers", "none"])
+def test_in_the_place_of_a_data_directory(servers, mount_on, tmp_path, source):
+    """As mount(8) and a unit start it."""
+    mount = JetStreamMount(tmp_path / "m", servers.url)
+    options = "engine=jetstream" if source == "servers" else mount.options
+    mount.spawn([mount.binary, servers.url if source == "servers" else "none", mount.mnt, "-f", "-o", options])
+    try:
+        mount.wait_mounted()
+        assert servers.url in read_file(mount.mnt + "/status").decode()
+    finally:
+        wrong = mount.destroy()
+    assert not wrong
+
+
 def test_one_server(tmp_path, mount_on):
     one = Cluster(tmp_path / "one", 1).start()
     try:
@@ -657,6 +671,3 @@ def test_the_daemon_ends_at_once(m, name):
     began = time.monotonic()
     m.stop()
     assert time.monotonic() - began < 10  # a sane bound: it does not run into a time-out
-
-
-__all__ = ["read_rest"]
