@@ -22,9 +22,8 @@ static const Advice advice[] = {
       "before any start: put the marker right, or the folder or record that belongs there in its place" },
     { "folder",
       "before any start: put folders that are missing back from a backup, without one they are made anew, empty; "
-      "raise `partitions` of a topic that has more folders than partitions; where one was made anew, write `reopen` to "
-      "the "
-      "partition's ctl" },
+      "raise `partitions` of a topic that has more folders than partitions; where one was made anew, write `reopen` "
+      "to the partition's ctl" },
     { "read",
       "move away what stands in the place of a file, and put the file back from a backup; when the disk cannot be "
       "read, copy the data directory to another disk" },

@@ -148,8 +148,9 @@ int nrd_local_engine_close(NrdEngine *engine)
             first_error = rc;
     }
     g_ptr_array_unref(topics);
+    int rc = engine->read_only ? 0 : nrd_metastore_mend(engine->meta, true);
     engine_free(engine);
-    return first_error;
+    return first_error < 0 ? first_error : rc;
 }
 
 int nrd_local_engine_statvfs(NrdEngine *engine, struct statvfs *ret_st)

@@ -267,8 +267,7 @@ typedef struct NrdPartitionInfo {
     uint64_t hwm; /* exclusive */
     uint64_t next_offset;
     uint64_t frontier;
-    uint64_t lag;          /* hwm - frontier, less what is acked ahead and what is known to be lost */
-    uint64_t n_lost_ahead; /* of these: records from the frontier on that are known to be lost */
+    uint64_t lag; /* hwm - frontier, less what is acked ahead and what is known to be lost */
     uint64_t in_flight;
     uint64_t acked_ahead;
     uint64_t segments;

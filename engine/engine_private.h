@@ -131,7 +131,7 @@ typedef enum NrdPartitionState {
 typedef struct NrdPicture {
     NrdLogStats stats;
     uint64_t frontier;
-    uint64_t n_lost_ahead;
+    uint64_t n_lost; /* nrd_partition_lost_in_lag */
     uint32_t n_acked_ahead;
 } NrdPicture;
 
@@ -193,12 +193,12 @@ struct NrdPartition {
     NrdQueue *queue;        /* NULL while the partition is closed */
     int64_t lease_timer_ms; /* what lease_timer is set to, or INT64_MAX */
     NrdTimer lease_timer;
+    /* Monotonic; reading failed: until then who consumes the whole topic passes it over. 0: not so. Without a lock. */
+    _Atomic int64_t failing_until_ms;
+    NrdTimer retry_timer; /* who waits is woken then */
     GMutex read_lock;
     /* guarded by read_lock */
     NrdLogCursor *cursor;
-    _Atomic int64_t
-        failing_until_ms;     /* monotonic; reading failed: who consumes the whole topic passes it over; 0: not so */
-    NrdTimer retry_timer;     /* ... and is woken then */
     atomic_bool cursor_holds; /* it has something in memory, perhaps; written with read_lock, a glance needs none */
     bool cursor_used;         /* since the housekeeping looked last */
 
@@ -215,6 +215,7 @@ struct NrdPartition {
     NrdTimer tick_timer;
     NrdTimer write_timer;
     NrdTimer level_timer;
+    atomic_bool offsets_claim; /* a file says of offsets that no record has yet that they are settled */
 };
 
 /* ---- topic.c ---- */
@@ -325,6 +326,10 @@ void nrd_partition_survey(NrdPartition *partition);
 
 /* A copy of the picture of a partition that is closed and known. */
 bool nrd_partition_picture(NrdPartition *partition, NrdPicture *ret_picture);
+
+/* How many records from the frontier on are known to be lost (gaps: NrdGap of the partition's open log) and not settled: what
+ * a consumer has passed over is. Queue lock held. */
+uint64_t nrd_partition_lost_in_lag_locked(NrdPartition *partition, const GArray *gaps);
 
 /* ---- partition.c ---- */
 
@@ -522,6 +527,10 @@ void nrd_offsets_clear(NrdPartition *partition);
 /* Recovers the frontier from disk into the queue; hwm bounds it. Files that are damaged, or that speak of offsets at or above
  * end_offset, the one that the next record gets, are written anew. */
 int nrd_offsets_open(NrdPartition *partition, uint64_t hwm, uint64_t end_offset) NRD_MUST_CHECK;
+
+/* Mends such files, should that have failed at the open, before a record gets an offset that they call settled: after a crash
+ * nobody would be given it. By the committer. Blocks; free when there is nothing to mend. */
+int nrd_offsets_before_commit(NrdPartition *partition) NRD_MUST_CHECK;
 
 /* The frontier on disk of a partition that is not open. Changes nothing. Blocks. */
 int nrd_offsets_peek(NrdPartition *partition, uint64_t hwm, uint64_t *ret_frontier,

@@ -145,6 +145,8 @@ static void rest_pass(NrdLoop *loop, void *user_data)
         for_each_partition(housekeeping, loop, survey_partition, 0);
         return;
     }
+    if (!housekeeping->engine->read_only)
+        (void)!nrd_metastore_mend(housekeeping->engine->meta, false); /* it has said so */
     retry_topics(housekeeping->engine);
     for_each_partition(housekeeping, loop, rest_partition, housekeeping->engine->options.idle_close_ms);
     nrd_memory_trim(!has_worked(housekeeping));

@@ -328,11 +328,12 @@ static NrdPicture *take_picture(NrdPartition *partition)
 {
     NrdPicture *picture = g_new0(NrdPicture, 1);
     nrd_log_stats(atomic_load(&partition->log), &picture->stats);
+    g_autoptr(GArray) gaps = nrd_log_gaps(atomic_load(&partition->log));
     g_mutex_lock(&partition->queue_lock);
     picture->frontier = nrd_queue_frontier(partition->queue);
     picture->n_acked_ahead = nrd_queue_acked_ahead(partition->queue);
+    picture->n_lost = nrd_partition_lost_in_lag_locked(partition, gaps);
     g_mutex_unlock(&partition->queue_lock);
-    picture->n_lost_ahead = nrd_log_lost_from(atomic_load(&partition->log), picture->frontier);
     return picture;
 }
 

@@ -11,6 +11,7 @@
 #include "engine/engine_private.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/errors.h"
 
 #define TICK_MS 100
 #define WRITE_OUT_MS 1000
@@ -136,9 +137,9 @@ int nrd_offsets_peek(NrdPartition *partition, uint64_t hwm, uint64_t *ret_fronti
     return rc;
 }
 
-/* Before a record can get an offset that a damaged file calls settled. A failure is no reason not to serve: the cadence
- * tries again. Offset lock held. */
-static void mend_locked(NrdPartition *partition)
+/* Writes anew what must not stay as an open has found it. A failure is no reason not to serve: the cadence tries again.
+ * Offset lock held. */
+static int mend_locked(NrdPartition *partition)
 {
     NrdFrontier state = { 0, g_array_new(FALSE, FALSE, sizeof(uint64_t)) };
     g_mutex_lock(&partition->queue_lock);
@@ -146,12 +147,25 @@ static void mend_locked(NrdPartition *partition)
     g_mutex_unlock(&partition->queue_lock);
     int rc = nrd_offset_store_mend(partition->offsets, &state);
     g_array_unref(state.ahead);
-    if (note_result_locked(partition, rc, "writing consumer.ahead and consumer.offset anew", KEPT) == 0)
-        return;
+    if (note_result_locked(partition, rc, "writing consumer.ahead and consumer.offset anew", KEPT) == 0) {
+        atomic_store(&partition->offsets_claim, false);
+        return 0;
+    }
     g_mutex_lock(&partition->queue_lock);
     partition->settled_seq++; /* there is something to write */
     g_mutex_unlock(&partition->queue_lock);
     arm(partition, &partition->tick_timer, WRITE_OUT_MS);
+    return rc;
+}
+
+int nrd_offsets_before_commit(NrdPartition *partition)
+{
+    if (!atomic_load_explicit(&partition->offsets_claim, memory_order_relaxed))
+        return 0;
+    g_mutex_lock(&partition->offset_lock);
+    int rc = partition->offsets ? mend_locked(partition) : -ESHUTDOWN;
+    g_mutex_unlock(&partition->offset_lock);
+    return rc == 0 || rc == -ESHUTDOWN || nrd_error_is_full(rc) ? rc : -EIO;
 }
 
 static void restore_locked(NrdPartition *partition, const NrdFrontier *state, uint64_t hwm)
@@ -174,8 +188,9 @@ int nrd_offsets_open(NrdPartition *partition, uint64_t hwm, uint64_t end_offset)
         g_mutex_lock(&partition->offset_lock);
         partition->offsets = store;
         restore_locked(partition, &state, hwm);
+        atomic_store(&partition->offsets_claim, nrd_offset_store_claims_beyond(store, end_offset));
         if (!partition->topic->engine->read_only && nrd_offset_store_is_stale(store, end_offset))
-            mend_locked(partition);
+            (void)!mend_locked(partition); /* a failure was told; a commit tries again before it goes on */
         g_mutex_unlock(&partition->offset_lock);
     }
     g_array_unref(state.ahead);

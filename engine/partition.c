@@ -68,11 +68,33 @@ static void info_from_stats(const NrdLogStats *stats, NrdPartitionInfo *info)
     info->by_others = stats->by_others;
 }
 
+uint64_t nrd_partition_lost_in_lag_locked(NrdPartition *partition, const GArray *gaps)
+{
+    uint64_t frontier = nrd_queue_frontier(partition->queue), n = 0;
+    uint64_t hwm = nrd_log_hwm(atomic_load(&partition->log));
+    for (guint i = 0; i < gaps->len; i++) {
+        const NrdGap *gap = &g_array_index(gaps, NrdGap, i);
+        uint64_t from = MAX(gap->offset, frontier), end = MIN(gap->end_offset, hwm);
+        if (from < end) /* what a consumer has passed over is acked ahead */
+            n += end - from - nrd_queue_acked_ahead_in(partition->queue, from, end);
+    }
+    return n;
+}
+
+/* Puts the frontier where it counts, too. */
+static uint64_t lag(NrdPartitionInfo *info, uint64_t n_lost)
+{
+    info->frontier = MIN(MAX(info->frontier, info->oldest_offset), info->hwm);
+    uint64_t behind = info->hwm - info->frontier;
+    return behind - MIN(behind, info->acked_ahead + n_lost);
+}
+
 static void info_of_open(NrdPartition *partition, NrdPartitionInfo *info)
 {
     NrdLog *log = atomic_load(&partition->log);
     NrdLogStats stats;
     nrd_log_stats(log, &stats);
+    g_autoptr(GArray) gaps = nrd_log_gaps(log);
     info_from_stats(&stats, info);
     info->open = true;
     if (info->poisoned)
@@ -81,8 +103,8 @@ static void info_of_open(NrdPartition *partition, NrdPartitionInfo *info)
     info->frontier = nrd_queue_frontier(partition->queue);
     info->in_flight = nrd_queue_in_flight(partition->queue);
     info->acked_ahead = nrd_queue_acked_ahead(partition->queue);
+    info->lag = lag(info, nrd_partition_lost_in_lag_locked(partition, gaps));
     g_mutex_unlock(&partition->queue_lock);
-    info->n_lost_ahead = nrd_log_lost_from(log, info->frontier);
 }
 
 static void info_of_closed(NrdPartition *partition, NrdPartitionInfo *info)
@@ -92,7 +114,7 @@ static void info_of_closed(NrdPartition *partition, NrdPartitionInfo *info)
         info_from_stats(&picture.stats, info);
         info->frontier = picture.frontier;
         info->acked_ahead = picture.n_acked_ahead;
-        info->n_lost_ahead = picture.n_lost_ahead;
+        info->lag = lag(info, picture.n_lost);
     }
     g_mutex_lock(&partition->state_lock);
     info->fault = partition->state == NRD_PARTITION_FAULT;
@@ -113,9 +135,6 @@ void nrd_local_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_inf
     info.anew = atomic_load(&partition->folder_lost);
     if (!info.reason)
         info.reason = g_strdup("");
-    info.frontier = MIN(MAX(info.frontier, info.oldest_offset), info.hwm);
-    uint64_t behind = info.hwm - info.frontier;
-    info.lag = behind - MIN(behind, info.acked_ahead + info.n_lost_ahead);
     *ret_info = info;
 }
 

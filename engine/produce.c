@@ -91,6 +91,8 @@ static void round_commit(NrdPartition *partition, Round *round)
         return;
     round->error = nrd_partition_usable(partition);
     if (round->error == 0)
+        round->error = nrd_offsets_before_commit(partition);
+    if (round->error == 0)
         round->error = nrd_log_commit(atomic_load(&partition->log), (NrdRecordBatch *const *)round->batches->pdata,
                                       round->batches->len, round->first);
     if (round->error == 0)

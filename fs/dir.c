@@ -120,13 +120,13 @@ static void add_children(Listing *listing)
     g_ptr_array_unref(names);
 }
 
-/* Whether the offset is in one of the runs (NrdLostRange, ascending). *at: the run looked at; offsets ascend from call to
- * call. */
-static bool is_lost(const GArray *lost, guint *at, uint64_t offset)
+/* The first offset from `offset` on that is in none of the runs: NULL or NrdLostRange, ascending. *at: the run looked at;
+ * offsets ascend from call to call. */
+static uint64_t pass_lost(const GArray *lost, guint *at, uint64_t offset)
 {
-    while (*at < lost->len && g_array_index(lost, NrdLostRange, *at).end_offset <= offset)
-        (*at)++;
-    return *at < lost->len && g_array_index(lost, NrdLostRange, *at).offset <= offset;
+    for (; lost && *at < lost->len && g_array_index(lost, NrdLostRange, *at).offset <= offset; (*at)++)
+        offset = MAX(offset, g_array_index(lost, NrdLostRange, *at).end_offset);
+    return offset;
 }
 
 /* Where the newest MAX_RECORDS begin that are not known to be lost. lost: NULL or NrdLostRange, ascending. */
@@ -153,10 +153,9 @@ static int add_records(Listing *listing)
     guint at = 0;
     nrd_partition_info(listing->dir->partition, &info);
     int error = info.n_damaged + info.n_holes > 0 ? nrd_partition_lost_ranges(listing->dir->partition, &lost) : 0;
-    for (uint64_t offset = first_listed(&info, lost); error == 0 && offset < info.hwm; offset++) {
+    uint64_t offset = pass_lost(lost, &at, first_listed(&info, lost));
+    for (; error == 0 && offset < info.hwm; offset = pass_lost(lost, &at, offset + 1)) {
         char name[24];
-        if (lost && is_lost(lost, &at, offset))
-            continue;
         snprintf(name, sizeof name, "%" G_GUINT64_FORMAT, offset);
         add_here(listing, name, nrd_kind_info(NRD_KIND_RECORD), offset);
     }

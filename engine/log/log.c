@@ -219,22 +219,6 @@ GArray *nrd_log_gaps(NrdLog *log)
     return gaps;
 }
 
-uint64_t nrd_log_lost_from(NrdLog *log, uint64_t offset)
-{
-    uint64_t n = 0;
-
-    if (nrd_load(&log->home.n_gaps) == 0)
-        return 0;
-    uint64_t hwm = nrd_load(&log->hwm);
-    g_autoptr(GArray) gaps = nrd_log_gaps(log);
-    for (guint i = 0; i < gaps->len; i++) {
-        const NrdGap *gap = &g_array_index(gaps, NrdGap, i);
-        uint64_t from = MAX(gap->offset, offset), end = MIN(gap->end_offset, hwm);
-        n += end > from ? end - from : 0;
-    }
-    return n;
-}
-
 uint64_t nrd_log_hwm(NrdLog *log)
 {
     return nrd_load(&log->hwm);

@@ -155,9 +155,7 @@ int nrd_log_remove_detached(NrdLog *log, uint64_t *ret_n_left) NRD_MUST_CHECK;
 bool nrd_log_has_detached(NrdLog *log);
 
 void nrd_log_stats(NrdLog *log, NrdLogStats *ret_stats); /* never blocks on the disk */
-GArray *nrd_log_gaps(NrdLog *log); /* NrdGap that are known, ascending; g_array_unref; memory only */
-/* How many of the records from offset up to the high watermark are known to be lost; memory only. */
-uint64_t nrd_log_lost_from(NrdLog *log, uint64_t offset);
+GArray *nrd_log_gaps(NrdLog *log);        /* NrdGap that are known, ascending; g_array_unref; memory only */
 char *nrd_log_poison_reason(NrdLog *log); /* one sentence or NULL; g_free */
 uint64_t nrd_log_hwm(NrdLog *log);        /* atomic load */
 uint64_t nrd_log_oldest(NrdLog *log);     /* atomic load */

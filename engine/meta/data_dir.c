@@ -12,6 +12,7 @@
 
 struct NrdDataDir {
     int root_fd;
+    int folder_fd;        /* locked; -1 where folders cannot be */
     int lock_fd;          /* -1 on a read-only file system without a lock file */
     bool owned;           /* the lock is ours, and to be written */
     int64_t last_used_ms; /* of the lock file, before it was taken */
@@ -135,8 +136,27 @@ static int refuse_odd_lock(int rc, const char *path, char **ret_why)
         g_strdup_printf("%s/lock is not a regular file; remove it (rm -r %s/lock): a start makes it", path, path));
 }
 
+static int refuse_in_use(const NrdDataDir *dir, const char *path, char **ret_why)
+{
+    g_autofree char *holder = lock_holder(dir->root_fd);
+    return refuse(
+        ret_why, -EBUSY,
+        g_strdup_printf("the data directory %s is in use by %s; one daemon at a time serves it", path, holder));
+}
+
+/* The folder is locked as well as the file in it, which somebody may remove. Not every file system can lock a folder. */
+static int lock_folder(NrdDataDir *dir)
+{
+    int rc = nrd_io_open_dir(dir->root_fd, ".", &dir->folder_fd);
+    if (rc == 0)
+        rc = nrd_io->lock(dir->folder_fd);
+    return rc == -EWOULDBLOCK ? rc : 0;
+}
+
 static int take_lock(NrdDataDir *dir, const char *path, bool read_only, char **ret_why)
 {
+    if (lock_folder(dir) < 0)
+        return refuse_in_use(dir, path, ret_why);
     /* O_NONBLOCK: a FIFO must not hold us up; it is refused below. */
     int access = read_only ? O_RDONLY : O_RDWR | O_CREAT;
     int fd = nrd_io->open(dir->root_fd, "lock", access | O_NONBLOCK | O_NOCTTY, 0600);
@@ -156,12 +176,8 @@ static int take_lock(NrdDataDir *dir, const char *path, bool read_only, char **r
         return refuse_odd_lock(rc, path, ret_why);
     if (rc == 0)
         rc = nrd_io->lock(fd);
-    if (rc == -EWOULDBLOCK) {
-        g_autofree char *holder = lock_holder(dir->root_fd);
-        return refuse(
-            ret_why, -EBUSY,
-            g_strdup_printf("the data directory %s is in use by %s; one daemon at a time serves it", path, holder));
-    }
+    if (rc == -EWOULDBLOCK)
+        return refuse_in_use(dir, path, ret_why);
     if (rc < 0)
         return refuse(ret_why, rc,
                       g_strdup_printf("%s/lock cannot be locked: %s%s", path, g_strerror(-rc), remedy(rc)));
@@ -351,7 +367,7 @@ int nrd_data_dir_inspect(const char *path, NrdDataDir **ret_dir, char **ret_dama
 {
     NrdDataDir *dir = g_new0(NrdDataDir, 1);
     g_autofree char *damage = NULL;
-    dir->root_fd = dir->lock_fd = -1;
+    dir->root_fd = dir->folder_fd = dir->lock_fd = -1;
     int rc = open_root(path, true, &dir->root_fd, ret_why);
     if (rc == 0 && !was_laid_out(dir->root_fd))
         rc = refuse(ret_why, -EINVAL, g_strdup_printf("%s is not a data directory of naradfs", path));
@@ -376,7 +392,7 @@ int nrd_data_dir_open(const char *path, bool read_only, NrdDataDir **ret_dir, ch
 {
     NrdDataDir *dir = g_new0(NrdDataDir, 1);
     bool laid_out = false;
-    dir->root_fd = dir->lock_fd = -1;
+    dir->root_fd = dir->folder_fd = dir->lock_fd = -1;
     int rc = open_root(path, read_only, &dir->root_fd, ret_why);
     if (rc == 0)
         rc = check_format(dir->root_fd, path, &laid_out, ret_why);
@@ -428,6 +444,7 @@ void nrd_data_dir_close(NrdDataDir *dir)
     if (dir->known_ms != 0)
         nrd_data_dir_note_time(dir, dir->known_ms);
     nrd_io_close(&dir->lock_fd);
+    nrd_io_close(&dir->folder_fd);
     nrd_io_close(&dir->root_fd);
     g_free(dir);
 }

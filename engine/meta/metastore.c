@@ -28,6 +28,9 @@ struct NrdMetastore {
     int root_fd;
     pthread_mutex_t lock; /* held across the write of a record */
     GHashTable *entries;  /* guarded by lock; name -> Entry* */
+    /* guarded by lock; of the last look for what others have removed */
+    struct timespec seen_mtime; /* of meta/ */
+    bool folder_missing;
 };
 
 static void entry_free(gpointer data)
@@ -247,6 +250,60 @@ int nrd_metastore_remove(NrdMetastore *store, const char *name, const char *id)
     }
     if (rc == 0)
         g_hash_table_remove(store->entries, name);
+    pthread_mutex_unlock(&store->lock);
+    return rc;
+}
+
+static int mend_one_locked(NrdMetastore *store, const NrdTopicRecord *record)
+{
+    g_autofree char *path = record_path(record->name);
+    NrdPlace place = { .topic = record->name, .partition = NRD_NO_PARTITION, .offset = NRD_NO_OFFSET };
+    struct stat st;
+    if (nrd_io_stat(store->root_fd, path, &st) != -ENOENT)
+        return 0;
+    int rc = put_locked(store, record);
+    if (rc == 0)
+        nrd_diag(NRD_LEVEL_WARNING, place, "%s was gone, and was not removed by the daemon: written again", path);
+    else
+        nrd_diag(
+            NRD_LEVEL_ERROR, place,
+            "%s is gone, and was not removed by the daemon; it cannot be written again: %s. Without it the next start "
+            "takes the topic for deleted: put it back from a backup before",
+            path, g_strerror(-rc));
+    return rc;
+}
+
+/* Whether meta/ is there; *ret_changed: others, or we, have changed it since the last time. */
+static int look_at_folder_locked(NrdMetastore *store, bool *ret_changed)
+{
+    struct stat st = { 0 };
+    int rc = nrd_io_stat(store->root_fd, "meta", &st);
+    if (rc < 0 && !store->folder_missing)
+        nrd_diag(
+            NRD_LEVEL_ERROR, NRD_NOWHERE,
+            "meta/ cannot be looked at: %s; topics can be neither made nor changed, and no daemon starts without it: "
+            "put it back",
+            g_strerror(-rc));
+    store->folder_missing = rc < 0;
+    *ret_changed = st.st_mtim.tv_sec != store->seen_mtime.tv_sec || st.st_mtim.tv_nsec != store->seen_mtime.tv_nsec;
+    if (rc == 0)
+        store->seen_mtime = st.st_mtim;
+    return rc;
+}
+
+int nrd_metastore_mend(NrdMetastore *store, bool all)
+{
+    bool changed = false;
+    GHashTableIter iter;
+    gpointer value;
+    pthread_mutex_lock(&store->lock);
+    int rc = look_at_folder_locked(store, &changed);
+    g_hash_table_iter_init(&iter, store->entries);
+    while ((all || changed) && rc != -ENOENT && g_hash_table_iter_next(&iter, NULL, &value)) {
+        const Entry *entry = value;
+        int one = entry->record ? mend_one_locked(store, entry->record) : 0;
+        rc = rc == 0 ? one : rc;
+    }
     pthread_mutex_unlock(&store->lock);
     return rc;
 }

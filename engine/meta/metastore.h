@@ -37,6 +37,11 @@ int nrd_metastore_update(NrdMetastore *store, const NrdTopicRecord *record) NRD_
  * is out of service from then on (nrd_metastore_get: -EIO). */
 int nrd_metastore_remove(NrdMetastore *store, const char *name, const char *id) NRD_MUST_CHECK;
 
+/* Writes again, from memory, the records that others have removed from meta/, and says so: the next start would take their
+ * topics for deleted. Does nothing where meta/ has not changed since the last time, unless `all`. The first error, which was
+ * told; -ENOENT: meta/ itself is gone, and nothing is made in its place. Blocks. */
+int nrd_metastore_mend(NrdMetastore *store, bool all) NRD_MUST_CHECK;
+
 /* Whether some record carries id, or might (a damaged record): then nothing with that id may be reclaimed. */
 bool nrd_metastore_may_know(NrdMetastore *store, const char *id);
 

@@ -471,7 +471,12 @@ static int make_durable(NrdOffsetStore *store)
 
 bool nrd_offset_store_is_stale(const NrdOffsetStore *store, uint64_t end_offset)
 {
-    return store->damaged || store->claimed_below > end_offset;
+    return store->damaged || nrd_offset_store_claims_beyond(store, end_offset);
+}
+
+bool nrd_offset_store_claims_beyond(const NrdOffsetStore *store, uint64_t end_offset)
+{
+    return store->claimed_below > end_offset;
 }
 
 int nrd_offset_store_write_out(NrdOffsetStore *store)

@@ -50,6 +50,8 @@ int nrd_offset_store_level(NrdOffsetStore *store, uint64_t frontier) NRD_MUST_CH
  * above end_offset, the one that the next record gets. That does not count now; once records have those offsets it would,
  * and nobody would ever be given them. */
 bool nrd_offset_store_is_stale(const NrdOffsetStore *store, uint64_t end_offset);
+/* The second of the two: then no record may get an offset before the files are mended. */
+bool nrd_offset_store_claims_beyond(const NrdOffsetStore *store, uint64_t end_offset);
 
 /* Writes both files with state, durably, whatever they hold. After a failure either may be as it was: the next tick and
  * level write them. */

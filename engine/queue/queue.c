@@ -79,6 +79,20 @@ uint32_t nrd_queue_acked_ahead(const NrdQueue *queue)
     return nrd_settled_n_ahead(queue->settled);
 }
 
+uint64_t nrd_queue_acked_ahead_in(const NrdQueue *queue, uint64_t begin, uint64_t end)
+{
+    uint64_t n = 0;
+    begin = MAX(begin, nrd_settled_frontier(queue->settled));
+    while (begin < end) {
+        uint64_t from = nrd_settled_next_settled(queue->settled, begin, end);
+        if (from >= end)
+            break;
+        begin = nrd_settled_next_unsettled(queue->settled, from);
+        n += MIN(begin, end) - from;
+    }
+    return n;
+}
+
 /* Settles everything below `below`; leases on what that settles are dropped. Returns how many offsets it settled.
  * The cost is bounded by the number of leases, not by the range. */
 static uint64_t advance(NrdQueue *queue, uint64_t below)

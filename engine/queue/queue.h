@@ -122,4 +122,7 @@ uint64_t nrd_queue_frontier(const NrdQueue *queue);
 uint32_t nrd_queue_in_flight(const NrdQueue *queue);
 uint32_t nrd_queue_acked_ahead(const NrdQueue *queue);
 
+/* How many offsets of [begin, end) are acked ahead. O(log n) for each run of them. */
+uint64_t nrd_queue_acked_ahead_in(const NrdQueue *queue, uint64_t begin, uint64_t end);
+
 #endif

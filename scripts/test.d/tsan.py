@@ -12,7 +12,7 @@ from suite import BUILDS, ROOT, MountTests, Tally, build, run, unit_tests
 NAME = "threads"
 FOLDER = os.path.join(ROOT, BUILDS[NAME][0])
 QUICK = ["test_loop.py", "test_traffic.py", "test_waiting.py", "test_topic_produce.py"]
-UNIT_LIMIT_S = 1500
+UNIT_LIMIT_S = 4500
 MOUNT_LIMIT_S = 5400
 # case of tests/tsan/probe.c -> what is reported; None: nothing
 PROBES = {

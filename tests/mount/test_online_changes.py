@@ -7,9 +7,10 @@ import shutil
 
 import pytest
 
-from support import (Consumer, configure, drain, fails, lines, log, number, produce, read_file, shell, wait_for,
-                     write_file, xattr)
+from support import (NARADFS, Consumer, ack, configure, drain, fails, lines, log, number, produce, read_file, shell, take,
+                     wait_for, write_file, xattr)
 
+NARADCTL = os.path.join(os.path.dirname(os.path.dirname(NARADFS)), "ctl", "naradctl")
 SEGMENT = 64 * 1024
 
 
@@ -601,6 +602,30 @@ def test_the_lag_leaves_out_what_is_lost(m):
     assert number(part, "lag") == 0
 
 
+def test_what_was_passed_over_counts_once(m):
+    part = m.make("t", segment_bytes=SEGMENT)
+    fill(part)
+    cold(m, part)
+    os.unlink(f"{m.data_part('t')}/{name(20)}")
+    held = take(part, 1)
+    drain(part)
+    assert (number(part, "frontier"), number(part, "acked_ahead"), number(part, "lag")) == (0, 59, 1)
+    ack(part, held[0]["handle"])
+    assert number(part, "lag") == 0
+
+
+def test_a_listing_over_a_gap_of_very_many_offsets(m):
+    part = m.make("t")
+    produce(part, "a")
+    write_file(part + "/ctl", b"roll\n")
+    m.stop()
+    os.rename(f"{m.data_part('t')}/{name(1)}", f"{m.data_part('t')}/{name(1 << 60)}")
+    m.start()
+    assert log(part) == b"a\n"
+    produce(part, "b")
+    assert sorted(map(int, os.listdir(part + "/records"))) == [0, 1 << 60]
+
+
 def test_the_listing_of_records_shows_those_that_are_there(m):
     part = m.make("t", segment_bytes=SEGMENT)
     produce(part, *(f"r{n}" for n in range(1500)))
@@ -613,3 +638,41 @@ def test_the_listing_of_records_shows_those_that_are_there(m):
     log(part)
     assert sorted(map(int, os.listdir(part + "/records"))) == [*range(501, 1500), 2700]
     assert shell(f"grep -rc . {part}/records | wc -l").stdout.strip() == b"1000"
+
+
+# -- meta/ and the lock
+
+
+def test_a_topics_record_is_written_again_by_a_stop(m):
+    part = m.make("t")
+    produce(part, "one", "two")
+    os.unlink(m.data + "/meta/t.topic")
+    m.stop()
+    assert "meta/t.topic was gone, and was not removed by the daemon: written again" in m.stderr()
+    m.start()
+    assert log(part) == lines("one", "two")
+
+
+def test_a_topics_record_is_written_again_while_the_daemon_runs(mounts):
+    m = mounts(options="idle_close_ms=2000")
+    part = m.make("t")
+    m.make("deleted")
+    produce(part, "one")
+    os.rmdir(m.topic("deleted"))
+    os.unlink(m.data + "/meta/t.topic")
+    wait_for(lambda: os.path.exists(m.data + "/meta/t.topic"), "the record")
+    m.kill()
+    m.start()
+    assert log(part) == lines("one")
+    assert os.listdir(m.mnt + "/topics") == ["t"]
+
+
+def test_without_the_lock_file_a_second_daemon_is_refused_all_the_same(m, mounts):
+    produce(m.make("t"), "one")
+    os.unlink(m.data + "/lock")
+    other = mounts("other", start=False)
+    other.data = m.data
+    assert not other.try_start()
+    assert "is in use by" in other.stderr()
+    done = shell(f"{NARADCTL} check {m.data}", check=False)
+    assert done.returncode == 8 and b"is in use by" in done.stdout + done.stderr

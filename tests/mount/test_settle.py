@@ -64,6 +64,25 @@ def test_worker_that_exits_on_a_full_disk(small_disk, on_small_disk):
     assert drain(part) == lines(*NAMES)
 
 
+def test_a_file_that_speaks_of_records_to_come(m):
+    """Before it is put right no record gets an offset that it calls settled; then every record is delivered."""
+    part = m.make("q")
+    produce(part, "first")
+    m.stop()
+    with open(m.data_part("q") + "/consumer.offset", "wb") as file:
+        file.write((3).to_bytes(8, "big"))
+    in_the_way = m.data_part("q") + "/consumer.ahead.tmp"
+    os.mkdir(in_the_way)
+    m.start()
+    assert fails(produce, part, *NAMES) == errno.EIO
+    assert log(part) == lines("first")
+    os.rmdir(in_the_way)
+    produce(part, *NAMES)
+    m.kill()
+    m.start()
+    assert drain(part) == lines("first", *NAMES)
+
+
 def consumed_one(m, topic, **config):
     """A partition with records, and a consumer.ahead for strace to look at."""
     part = m.make(topic, **config)

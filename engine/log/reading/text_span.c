@@ -70,7 +70,8 @@ void nrd_text_end_span(NrdText *text)
 }
 
 /* Goes over to the log's list as it is now. None of its segments has come and gone since the last time: before any go,
- * nrd_text_extend_all_locked is called; in the place of one that a reopen has replaced stands one of the same base. log->lock and text->lock are held. */
+ * nrd_text_extend_all_locked is called; in the place of one that a reopen has replaced stands one of the same base.
+ * log->lock and text->lock are held. */
 static void catch_up_locked(NrdText *text)
 {
     NrdSegmentList *old = text->list;
