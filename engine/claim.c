@@ -31,7 +31,7 @@ static void clear_fault(NrdTopic *topic)
     nrd_diag(NRD_LEVEL_NOTICE, nrd_topic_place(topic), "the topic is in service again");
 }
 
-char *nrd_topic_fault(NrdTopic *topic)
+char *nrd_local_topic_fault(NrdTopic *topic)
 {
     pthread_mutex_lock(&topic->lock);
     char *fault = g_strdup(topic->fault);
@@ -39,7 +39,7 @@ char *nrd_topic_fault(NrdTopic *topic)
     return fault;
 }
 
-bool nrd_topic_lost(NrdTopic *topic)
+bool nrd_local_topic_lost(NrdTopic *topic)
 {
     pthread_mutex_lock(&topic->lock);
     bool lost = topic->lost;

@@ -284,13 +284,13 @@ bool nrd_consume_serve(NrdPartition *partition, const NrdLine *line, NrdDeliverF
     return true;
 }
 
-void nrd_partition_take(NrdPartition *partition, NrdWaiter *waiter, int64_t wait_ms, NrdDeliverFn deliver,
-                        void *user_data)
+void nrd_local_partition_take(NrdPartition *partition, NrdWaiter *waiter, int64_t wait_ms, NrdDeliverFn deliver,
+                              void *user_data)
 {
     nrd_line_take(&partition->line, waiter, wait_ms, deliver, user_data);
 }
 
-void nrd_partition_take_sure(NrdPartition *partition, NrdDeliverFn deliver, void *user_data)
+void nrd_local_partition_take_sure(NrdPartition *partition, NrdDeliverFn deliver, void *user_data)
 {
     NrdWaiter waiter;
     nrd_waiter_init(&waiter);
@@ -298,7 +298,7 @@ void nrd_partition_take_sure(NrdPartition *partition, NrdDeliverFn deliver, void
     nrd_partition_take(partition, &waiter, 0, deliver, user_data);
 }
 
-bool nrd_waiter_cancel(NrdPartition *partition, NrdWaiter *waiter)
+bool nrd_local_waiter_cancel(NrdPartition *partition, NrdWaiter *waiter)
 {
     return nrd_line_cancel(&partition->line, waiter);
 }
@@ -330,18 +330,18 @@ static void on_lease_over(void *user_data)
 
 /* ---- readability ---- */
 
-bool nrd_partition_readable(NrdPartition *partition)
+bool nrd_local_partition_readable(NrdPartition *partition)
 {
     /* A read that fails does not wait. */
     return nrd_partition_usable(partition) < 0 || nrd_consume_deliverable(partition);
 }
 
-void nrd_watch_set(NrdPartition *partition, NrdWatch *watch, void (*notify)(void *user_data), void *user_data)
+void nrd_local_watch_set(NrdPartition *partition, NrdWatch *watch, void (*notify)(void *user_data), void *user_data)
 {
     nrd_line_watch_set(&partition->line, watch, notify, user_data);
 }
 
-bool nrd_watch_clear(NrdPartition *partition, NrdWatch *watch)
+bool nrd_local_watch_clear(NrdPartition *partition, NrdWatch *watch)
 {
     return nrd_line_watch_clear(&partition->line, watch);
 }

@@ -146,7 +146,7 @@ int nrd_consume_batch(NrdPartition *partition, NrdBatch *batch, uint32_t max, ui
     return rc == -ESHUTDOWN ? nrd_partition_closed_error(partition) : rc;
 }
 
-int nrd_partition_take_batch(NrdPartition *partition, NrdBatch *batch)
+int nrd_local_partition_take_batch(NrdPartition *partition, NrdBatch *batch)
 {
     uint32_t n;
     int rc = nrd_consume_error(partition);

@@ -263,7 +263,7 @@ int nrd_dispatch_close(NrdEngine *engine)
     return nrd_ingress_close(ingress, DRAIN_MS);
 }
 
-int nrd_topic_produce_error(NrdTopic *topic)
+int nrd_local_topic_produce_error(NrdTopic *topic)
 {
     NrdIngress *ingress = topic->engine->ingress;
     return ingress ? nrd_ingress_refusal(ingress, topic->id) : 0;

@@ -18,6 +18,7 @@ static void unref_topic(gpointer topic)
 static NrdEngine *engine_new(const NrdEngineOptions *options)
 {
     NrdEngine *engine = g_new0(NrdEngine, 1);
+    engine->table = &nrd_local_table;
     engine->root_fd = -1;
     engine->read_only = options->read_only;
     engine->options = *options;
@@ -80,7 +81,7 @@ static void sweep(NrdEngine *engine)
                  g_strerror(-rc));
 }
 
-int nrd_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, char **ret_why)
+int nrd_local_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, char **ret_why)
 {
     NrdEngine *engine = engine_new(options);
     int rc = 0;
@@ -127,7 +128,7 @@ GPtrArray *nrd_engine_topics(NrdEngine *engine)
     return topics;
 }
 
-void nrd_engine_stop(NrdEngine *engine)
+void nrd_local_engine_stop(NrdEngine *engine)
 {
     atomic_store(&engine->stopping, true);
     g_autoptr(GPtrArray) topics = nrd_engine_topics(engine);
@@ -135,7 +136,7 @@ void nrd_engine_stop(NrdEngine *engine)
         nrd_topic_interrupt(topics->pdata[i]);
 }
 
-int nrd_engine_close(NrdEngine *engine)
+int nrd_local_engine_close(NrdEngine *engine)
 {
     nrd_fan_close(engine);                        /* it claims what the ingress keeps */
     int first_error = nrd_dispatch_close(engine); /* while partitions can still be opened */
@@ -152,19 +153,24 @@ int nrd_engine_close(NrdEngine *engine)
     return first_error < 0 ? first_error : rc;
 }
 
-int nrd_engine_statvfs(NrdEngine *engine, struct statvfs *ret_st)
+int nrd_local_engine_statvfs(NrdEngine *engine, struct statvfs *ret_st)
 {
     return nrd_io->fstatvfs(engine->root_fd, ret_st);
 }
 
-bool nrd_engine_read_only(const NrdEngine *engine)
+bool nrd_local_engine_read_only(const NrdEngine *engine)
 {
     return engine->read_only;
 }
 
+const char *nrd_local_engine_durability(NrdEngine *engine)
+{
+    return "fsync";
+}
+
 /* ---- topics ---- */
 
-GPtrArray *nrd_engine_topic_names(NrdEngine *engine)
+GPtrArray *nrd_local_engine_topic_names(NrdEngine *engine)
 {
     pthread_mutex_lock(&engine->topics_lock);
     GPtrArray *names = nrd_names_sorted(engine->topics);
@@ -172,7 +178,7 @@ GPtrArray *nrd_engine_topic_names(NrdEngine *engine)
     return names;
 }
 
-int nrd_topic_find(NrdEngine *engine, const char *name, NrdTopic **ret_topic)
+int nrd_local_topic_find(NrdEngine *engine, const char *name, NrdTopic **ret_topic)
 {
     pthread_mutex_lock(&engine->topics_lock);
     NrdTopic *topic = g_hash_table_lookup(engine->topics, name);
@@ -213,7 +219,8 @@ static int create_admin_held(NrdEngine *engine, NrdTopicRecord *record, NrdTopic
     return rc;
 }
 
-int nrd_topic_create(NrdEngine *engine, const char *name, const NrdAttr *attr, uint32_t umask, NrdTopic **ret_topic)
+int nrd_local_topic_create(NrdEngine *engine, const char *name, const NrdAttr *attr, uint32_t umask,
+                           NrdTopic **ret_topic)
 {
     int rc = nrd_topic_name_check(name);
     if (rc < 0) {

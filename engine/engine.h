@@ -47,6 +47,11 @@ typedef struct NrdEngineOptions {
     int64_t retention_check_ms; /* between sweeps of open partitions; 0: one minute */
     int64_t cold_retention_ms;  /* between walks over closed ones; 0: 5 minutes, -1: no walks */
     uint64_t cache_bytes;       /* bound of decoded frames kept in memory, for the process; 0: 64 MiB */
+    const char *engine;  /* which one: NULL or "local"; or "jetstream", if it was built; then data_path is NULL, and: */
+    const char *url;     /* its servers, with commas */
+    int replicas;        /* copies of each record; 0: as many as there are servers, up to 3 */
+    bool fsync_asserted; /* somebody has said that the servers sync before they acknowledge */
+    bool require_fsync;  /* to be refused unless what is acknowledged is synced */
 } NrdEngineOptions;
 
 /* Opens the data directory, claims the folder of every topic, sweeps what deleted topics left, starts the timers.
@@ -65,6 +70,9 @@ int nrd_engine_close(NrdEngine *engine) NRD_MUST_CHECK;
 int nrd_engine_statvfs(NrdEngine *engine, struct statvfs *ret_st) NRD_MUST_CHECK;
 
 bool nrd_engine_read_only(const NrdEngine *engine);
+
+/* What an acknowledgement is worth, in a word (static): "fsync": the disk was synced, and what it has read back. */
+const char *nrd_engine_durability(NrdEngine *engine);
 
 /* Something that is not well, and which a person can do something about. */
 typedef struct NrdTrouble {

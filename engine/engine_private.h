@@ -39,6 +39,7 @@
 #include "engine/base/diag.h"
 #include "engine/engine.h"
 #include "engine/line.h"
+#include "engine/local.h"
 #include "engine/log/log.h"
 #include "engine/meta/data_dir.h"
 #include "engine/meta/metastore.h"
@@ -57,6 +58,7 @@ typedef struct NrdLingers NrdLingers;
 typedef struct NrdSettler NrdSettler;
 
 struct NrdEngine {
+    const NrdEngineTable *table; /* first: see table.h */
     NrdDataDir *data_dir;
     NrdEngineOptions options; /* without pointers; defaults filled in */
     NrdHousekeeping *housekeeping;
@@ -78,7 +80,8 @@ struct NrdEngine {
 };
 
 struct NrdTopic {
-    gint refs; /* atomic */
+    const NrdEngineTable *table; /* first: see table.h */
+    gint refs;                   /* atomic */
     NrdEngine *engine;
     char *name;
     char id[NRD_INCARNATION_DIGITS + 1];
@@ -143,7 +146,8 @@ typedef struct NrdMeasured {
 
 /* There are tens of thousands, most of them closed: its locks are glib's, which take a word each. */
 struct NrdPartition {
-    NrdTopic *topic; /* who owns it */
+    const NrdEngineTable *table; /* first: see table.h */
+    NrdTopic *topic;             /* who owns it */
     uint32_t number;
     char *dir;          /* beneath the data directory */
     atomic_bool closed; /* for good: deleted, retired or shut down; the log answers -ESHUTDOWN */
@@ -399,11 +403,6 @@ void nrd_lingers_free(NrdLingers *lingers); /* no producer is left; takes NULL *
 
 /* A background append after delay_ms, or when one is arranged that comes earlier. Never blocks. */
 void nrd_lingers_arm(NrdTopic *topic, int64_t delay_ms);
-
-/* ---- topic_produce.c ---- */
-
-/* FNV-1a 32 over the key, modulo the number of partitions. Pure. */
-uint32_t nrd_key_partition(const void *key, size_t key_size, uint32_t n_partitions);
 
 /* ---- dispatch.c ---- */
 

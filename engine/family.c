@@ -27,7 +27,7 @@ _Static_assert(NRD_MAX_CHILDREN == NRD_TOPIC_CHILDREN_MAX, "one bound for both h
 
 /* ---- looking ---- */
 
-GPtrArray *nrd_topic_children(NrdTopic *topic)
+GPtrArray *nrd_local_topic_children(NrdTopic *topic)
 {
     GPtrArray *names = g_ptr_array_new_with_free_func(g_free);
     pthread_mutex_lock(&topic->lock);
@@ -37,7 +37,7 @@ GPtrArray *nrd_topic_children(NrdTopic *topic)
     return names;
 }
 
-char *nrd_topic_parent(NrdTopic *topic)
+char *nrd_local_topic_parent(NrdTopic *topic)
 {
     pthread_mutex_lock(&topic->lock);
     char *parent = topic->record ? g_strdup(topic->record->parent) : NULL;
@@ -45,7 +45,7 @@ char *nrd_topic_parent(NrdTopic *topic)
     return parent;
 }
 
-bool nrd_topic_is_delayed(NrdTopic *topic)
+bool nrd_local_topic_is_delayed(NrdTopic *topic)
 {
     return atomic_load(&topic->delayed);
 }
@@ -290,7 +290,7 @@ static int link_up(NrdTopic *parent, NrdTopic *child)
     return 0;
 }
 
-int nrd_topic_attach(NrdTopic *parent, const char *name)
+int nrd_local_topic_attach(NrdTopic *parent, const char *name)
 {
     NrdEngine *engine = parent->engine;
     NrdTopic *child = NULL;
@@ -340,7 +340,7 @@ static int detach_admin_held(NrdTopic *parent, const char *name)
     return rc;
 }
 
-int nrd_topic_detach(NrdTopic *parent, const char *child)
+int nrd_local_topic_detach(NrdTopic *parent, const char *child)
 {
     NrdEngine *engine = parent->engine;
     if (engine->read_only)

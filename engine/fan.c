@@ -286,7 +286,7 @@ void nrd_fan_well(NrdPartition *partition)
     nrd_fanout_kick(partition->topic->engine->fanout, partition->topic);
 }
 
-int nrd_topic_child_info(NrdTopic *parent, const char *child, NrdChildInfo *ret_info)
+int nrd_local_topic_child_info(NrdTopic *parent, const char *child, NrdChildInfo *ret_info)
 {
     NrdFanoutInfo info;
     if (!nrd_fanout_info(parent->engine->fanout, parent, child, &info))

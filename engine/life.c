@@ -16,6 +16,7 @@
 NrdPartition *nrd_partition_new(NrdTopic *topic, uint32_t number)
 {
     NrdPartition *partition = g_new0(NrdPartition, 1);
+    partition->table = &nrd_local_table;
     partition->topic = topic;
     partition->number = number;
     partition->dir = g_strdup_printf("topics/%s/p%05u", topic->name, number);
@@ -221,7 +222,7 @@ bool nrd_partition_pin_if_open(NrdPartition *partition)
     return open;
 }
 
-int nrd_partition_pin(NrdPartition *partition)
+int nrd_local_partition_pin(NrdPartition *partition)
 {
     if (nrd_partition_pin_if_open(partition))
         return 0;
@@ -242,7 +243,7 @@ static void unpin(NrdPartition *partition, bool used)
     g_mutex_unlock(&partition->state_lock);
 }
 
-void nrd_partition_unpin(NrdPartition *partition)
+void nrd_local_partition_unpin(NrdPartition *partition)
 {
     unpin(partition, true);
 }
@@ -252,7 +253,7 @@ void nrd_partition_unpin_quietly(NrdPartition *partition)
     unpin(partition, false);
 }
 
-bool nrd_partition_is_open(NrdPartition *partition)
+bool nrd_local_partition_is_open(NrdPartition *partition)
 {
     g_mutex_lock(&partition->state_lock);
     bool open = partition->state == NRD_PARTITION_OPEN && !atomic_load(&partition->closed);
@@ -270,7 +271,7 @@ bool nrd_partition_is_out(NrdPartition *partition)
 
 /* ---- looking without opening ---- */
 
-bool nrd_partition_known(NrdPartition *partition)
+bool nrd_local_partition_known(NrdPartition *partition)
 {
     g_mutex_lock(&partition->state_lock);
     bool known = partition->picture || partition->state != NRD_PARTITION_CLOSED;
@@ -320,7 +321,7 @@ int nrd_partition_learn_guarded(NrdPartition *partition)
     return nrd_partition_known(partition) ? 0 : rc; /* a failure may be the partition's fault from now on */
 }
 
-int nrd_partition_learn(NrdPartition *partition)
+int nrd_local_partition_learn(NrdPartition *partition)
 {
     if (nrd_partition_known(partition))
         return 0;

@@ -173,7 +173,7 @@ static void append_counters(GString *text)
     }
 }
 
-char *nrd_engine_metrics(NrdEngine *engine)
+char *nrd_local_engine_metrics(NrdEngine *engine)
 {
     GString *text = g_string_new(NULL);
     NrdSummary summary;

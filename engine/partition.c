@@ -37,7 +37,7 @@ int nrd_partition_usable(NrdPartition *partition)
     return atomic_load(&partition->log) ? 0 : -EIO;
 }
 
-uint32_t nrd_partition_number(const NrdPartition *partition)
+uint32_t nrd_local_partition_number(const NrdPartition *partition)
 {
     return partition->number;
 }
@@ -123,7 +123,7 @@ static void info_of_closed(NrdPartition *partition, NrdPartitionInfo *info)
     g_mutex_unlock(&partition->state_lock);
 }
 
-void nrd_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_info)
+void nrd_local_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_info)
 {
     NrdPartitionInfo info = { 0 };
     if (nrd_partition_pin_if_open(partition)) {
@@ -242,7 +242,7 @@ static int reopen_log(NrdPartition *partition)
     return rc < 0 ? -EIO : nrd_log_reopen(atomic_load(&partition->log));
 }
 
-int nrd_partition_reopen(NrdPartition *partition)
+int nrd_local_partition_reopen(NrdPartition *partition)
 {
     if (atomic_load(&partition->topic->deleted))
         return -EIDRM;
@@ -270,7 +270,7 @@ int nrd_partition_reopen(NrdPartition *partition)
     return rc;
 }
 
-int nrd_partition_roll(NrdPartition *partition)
+int nrd_local_partition_roll(NrdPartition *partition)
 {
     int rc = enter_for_change(partition);
     if (rc < 0)
@@ -281,7 +281,7 @@ int nrd_partition_roll(NrdPartition *partition)
 }
 
 /* The segments leave the log under the role; their files go after it, so that no commit waits for an unlink. */
-int nrd_partition_trim(NrdPartition *partition, uint64_t offset)
+int nrd_local_partition_trim(NrdPartition *partition, uint64_t offset)
 {
     uint64_t n_detached = 0, n_left = 0;
     int rc = enter_for_change(partition);

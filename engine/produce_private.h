@@ -10,7 +10,8 @@
 #define NRD_ROUNDS_OF_A_VERB 1
 
 struct NrdProducer {
-    NrdPartition *partition; /* holds a reference to its topic */
+    const NrdEngineTable *table; /* first: see table.h */
+    NrdPartition *partition;     /* holds a reference to its topic */
     bool want_ranges;
     bool once;   /* of nrd_produce_commit: records that failed are not kept */
     gint n_refs; /* atomic */

@@ -24,7 +24,7 @@ static void unclaim(NrdPartition *partition)
         nrd_ingress_unclaim(topic->engine->ingress, topic->id, partition->number);
 }
 
-int nrd_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer **ret_producer)
+int nrd_local_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer **ret_producer)
 {
     if (partition->topic->engine->read_only)
         return -EROFS;
@@ -39,6 +39,7 @@ int nrd_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer **r
         return rc;
     }
     NrdProducer *producer = g_new0(NrdProducer, 1);
+    producer->table = &nrd_local_table;
     producer->partition = partition;
     producer->want_ranges = want_ranges;
     producer->n_refs = 1;
@@ -53,7 +54,7 @@ int nrd_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer **r
     return 0;
 }
 
-int nrd_producer_check(NrdProducer *producer)
+int nrd_local_producer_check(NrdProducer *producer)
 {
     NrdPartition *partition = producer->partition;
     int rc = nrd_partition_usable(partition);
@@ -72,7 +73,7 @@ int nrd_producer_check(NrdProducer *producer)
     return rc;
 }
 
-void nrd_producer_add_many(NrdProducer *producer, const NrdNewRecord *records, size_t n_records)
+void nrd_local_producer_add_many(NrdProducer *producer, const NrdNewRecord *records, size_t n_records)
 {
     g_mutex_lock(&producer->partition->produce_lock);
     for (size_t i = 0; i < n_records; i++)
@@ -81,7 +82,8 @@ void nrd_producer_add_many(NrdProducer *producer, const NrdNewRecord *records, s
     g_mutex_unlock(&producer->partition->produce_lock);
 }
 
-void nrd_producer_add(NrdProducer *producer, const void *key, size_t key_size, const void *payload, size_t payload_size)
+void nrd_local_producer_add(NrdProducer *producer, const void *key, size_t key_size, const void *payload,
+                            size_t payload_size)
 {
     nrd_producer_add_many(producer, &(NrdNewRecord){ key, key_size, payload, payload_size }, 1);
 }
@@ -95,7 +97,7 @@ static int64_t linger_ms(NrdPartition *partition)
     return ms;
 }
 
-NrdUrgency nrd_producer_wrote(NrdProducer *producer, bool more_follows)
+NrdUrgency nrd_local_producer_wrote(NrdProducer *producer, bool more_follows)
 {
     NrdPartition *partition = producer->partition;
     NrdUrgency urgency = NRD_URGENCY_LATER;
@@ -112,13 +114,13 @@ NrdUrgency nrd_producer_wrote(NrdProducer *producer, bool more_follows)
     return urgency;
 }
 
-void nrd_partition_flush(NrdPartition *partition)
+void nrd_local_partition_flush(NrdPartition *partition)
 {
     nrd_timer_clear(partition->topic->engine->timers, &partition->linger_timer);
     nrd_produce_flush(partition, NRD_ROUNDS_OF_A_PRODUCER);
 }
 
-void nrd_producer_sync(NrdProducer *producer, NrdSyncScope scope, NrdDoneFn done, void *user_data)
+void nrd_local_producer_sync(NrdProducer *producer, NrdSyncScope scope, NrdDoneFn done, void *user_data)
 {
     NrdPartition *partition = producer->partition;
     NrdSyncWaiter waiter = { producer, scope, done, user_data };
@@ -141,7 +143,7 @@ void nrd_producer_sync(NrdProducer *producer, NrdSyncScope scope, NrdDoneFn done
     nrd_produce_run_and_unlock(partition, NRD_ROUNDS_OF_A_PRODUCER);
 }
 
-size_t nrd_producer_read_ranges(NrdProducer *producer, char *buf, size_t size)
+size_t nrd_local_producer_read_ranges(NrdProducer *producer, char *buf, size_t size)
 {
     if (!producer->ranges)
         return 0;
@@ -161,13 +163,13 @@ typedef struct Closing {
     void *user_data;
 } Closing;
 
-NrdProducer *nrd_producer_ref(NrdProducer *producer)
+NrdProducer *nrd_local_producer_ref(NrdProducer *producer)
 {
     g_atomic_int_inc(&producer->n_refs);
     return producer;
 }
 
-void nrd_producer_unref(NrdProducer *producer)
+void nrd_local_producer_unref(NrdProducer *producer)
 {
     if (!g_atomic_int_dec_and_test(&producer->n_refs))
         return;
@@ -200,7 +202,7 @@ static void on_closed(void *user_data, int error)
     g_free(closing);
 }
 
-void nrd_producer_close(NrdProducer *producer, NrdDoneFn done, void *user_data)
+void nrd_local_producer_close(NrdProducer *producer, NrdDoneFn done, void *user_data)
 {
     Closing *closing = g_new(Closing, 1);
     *closing = (Closing){ producer, done, user_data };
@@ -244,6 +246,7 @@ static int wait_for(Once *once)
 static NrdProducer *producer_of_one(NrdPartition *partition, NrdRecordBatch *batch)
 {
     NrdProducer *producer = g_new0(NrdProducer, 1);
+    producer->table = &nrd_local_table;
     producer->partition = partition;
     producer->once = true;
     producer->n_refs = 2; /* ours and the waiter's */

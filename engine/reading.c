@@ -28,9 +28,10 @@ static void end(NrdPartition *partition)
 /* ---- as text ---- */
 
 struct NrdReader {
-    NrdPartition *partition; /* pinned; holds a reference to its topic */
-    NrdText *text;           /* or */
-    NrdRendered *rendered;   /* the other one is NULL */
+    const NrdEngineTable *table; /* first: see table.h */
+    NrdPartition *partition;     /* pinned; holds a reference to its topic */
+    NrdText *text;               /* or */
+    NrdRendered *rendered;       /* the other one is NULL */
 };
 
 static int open_text(NrdPartition *partition, NrdFrom from, uint64_t offset, NrdText **ret_text)
@@ -46,7 +47,7 @@ static int open_text(NrdPartition *partition, NrdFrom from, uint64_t offset, Nrd
     }
 }
 
-int nrd_reader_open(NrdPartition *partition, NrdFrom from, uint64_t offset, NrdReader **ret_reader)
+int nrd_local_reader_open(NrdPartition *partition, NrdFrom from, uint64_t offset, NrdReader **ret_reader)
 {
     NrdText *text = NULL;
     int rc = begin(partition);
@@ -58,17 +59,17 @@ int nrd_reader_open(NrdPartition *partition, NrdFrom from, uint64_t offset, NrdR
         return rc;
     }
     NrdReader *reader = g_new(NrdReader, 1);
-    *reader = (NrdReader){ .partition = partition, .text = text };
+    *reader = (NrdReader){ .table = &nrd_local_table, .partition = partition, .text = text };
     *ret_reader = reader;
     return 0;
 }
 
-uint64_t nrd_reader_size(NrdReader *reader)
+uint64_t nrd_local_reader_size(NrdReader *reader)
 {
     return nrd_text_size(reader->text);
 }
 
-int nrd_reader_read(NrdReader *reader, uint64_t pos, void *buf, size_t size, size_t *ret_size)
+int nrd_local_reader_read(NrdReader *reader, uint64_t pos, void *buf, size_t size, size_t *ret_size)
 {
     int rc = nrd_partition_usable(reader->partition);
     if (rc == 0 && reader->text)
@@ -78,7 +79,7 @@ int nrd_reader_read(NrdReader *reader, uint64_t pos, void *buf, size_t size, siz
     return reading_error(reader->partition, rc);
 }
 
-int nrd_reader_read_in_order(NrdReader *reader, uint64_t pos, void **buf, size_t size, size_t *ret_size)
+int nrd_local_reader_read_in_order(NrdReader *reader, uint64_t pos, void **buf, size_t size, size_t *ret_size)
 {
     if (!reader->text)
         return nrd_reader_read(reader, pos, *buf, size, ret_size);
@@ -88,13 +89,13 @@ int nrd_reader_read_in_order(NrdReader *reader, uint64_t pos, void **buf, size_t
     return reading_error(reader->partition, rc);
 }
 
-void nrd_reader_read_ahead(NrdReader *reader)
+void nrd_local_reader_read_ahead(NrdReader *reader)
 {
     if (reader->text && nrd_partition_usable(reader->partition) == 0)
         nrd_text_read_ahead(reader->text);
 }
 
-void nrd_reader_close(NrdReader *reader)
+void nrd_local_reader_close(NrdReader *reader)
 {
     nrd_text_close(reader->text);
     nrd_rendered_close(reader->rendered);
@@ -111,7 +112,7 @@ static bool is_unusable(void *data)
     return nrd_partition_usable(partition) < 0 || atomic_load(&partition->topic->engine->stopping);
 }
 
-int nrd_reader_open_rendered(NrdPartition *partition, const NrdRendering *rendering, NrdReader **ret_reader)
+int nrd_local_reader_open_rendered(NrdPartition *partition, const NrdRendering *rendering, NrdReader **ret_reader)
 {
     NrdRenderedWant want = { rendering, is_unusable, partition };
     NrdRendered *rendered = NULL;
@@ -124,12 +125,12 @@ int nrd_reader_open_rendered(NrdPartition *partition, const NrdRendering *render
         return rc;
     }
     NrdReader *reader = g_new(NrdReader, 1);
-    *reader = (NrdReader){ .partition = partition, .rendered = rendered };
+    *reader = (NrdReader){ .table = &nrd_local_table, .partition = partition, .rendered = rendered };
     *ret_reader = reader;
     return 0;
 }
 
-int nrd_reader_measure(NrdReader *reader, uint64_t *ret_size)
+int nrd_local_reader_measure(NrdReader *reader, uint64_t *ret_size)
 {
     int rc = nrd_partition_usable(reader->partition);
     if (rc == 0)
@@ -137,7 +138,7 @@ int nrd_reader_measure(NrdReader *reader, uint64_t *ret_size)
     return reading_error(reader->partition, rc);
 }
 
-bool nrd_reader_waits(NrdReader *reader, uint64_t pos)
+bool nrd_local_reader_waits(NrdReader *reader, uint64_t pos)
 {
     return reader->rendered && nrd_rendered_waits(reader->rendered, pos);
 }
@@ -213,7 +214,7 @@ static int measure(NrdPartition *partition, const NrdRendering *rendering, uint6
     return 0;
 }
 
-int nrd_partition_rendered_bytes(NrdPartition *partition, const NrdRendering *rendering, uint64_t *ret_bytes)
+int nrd_local_partition_rendered_bytes(NrdPartition *partition, const NrdRendering *rendering, uint64_t *ret_bytes)
 {
     NrdMeasured now = holding(partition, rendering);
     if (now.text_bytes == 0) { /* every record has a newline in it */
@@ -254,7 +255,7 @@ static int copy_record(const NrdRecordView *view, NrdRecord *ret_record)
     return 0;
 }
 
-int nrd_partition_record(NrdPartition *partition, uint64_t offset, NrdRecord *ret_record)
+int nrd_local_partition_record(NrdPartition *partition, uint64_t offset, NrdRecord *ret_record)
 {
     NrdRecordView view;
     uint64_t next_offset;
@@ -276,7 +277,7 @@ void nrd_record_clear(NrdRecord *record)
     g_clear_pointer(&record->payload, g_free);
 }
 
-int nrd_partition_find_time(NrdPartition *partition, int64_t time_ms, uint64_t *ret_offset)
+int nrd_local_partition_find_time(NrdPartition *partition, int64_t time_ms, uint64_t *ret_offset)
 {
     int rc = nrd_partition_pin(partition);
     if (rc < 0)
@@ -293,7 +294,7 @@ static NrdSegmentView view_of(const NrdSegmentInfo *info)
     return (NrdSegmentView){ info->base, info->size_bytes, info->last_ms, info->sealed };
 }
 
-int nrd_partition_segments(NrdPartition *partition, GArray **ret_views)
+int nrd_local_partition_segments(NrdPartition *partition, GArray **ret_views)
 {
     int rc = nrd_partition_pin(partition);
     if (rc < 0)
@@ -309,7 +310,7 @@ int nrd_partition_segments(NrdPartition *partition, GArray **ret_views)
     return 0;
 }
 
-int nrd_partition_lost_ranges(NrdPartition *partition, GArray **ret_ranges)
+int nrd_local_partition_lost_ranges(NrdPartition *partition, GArray **ret_ranges)
 {
     int rc = nrd_partition_pin(partition);
     if (rc < 0)
@@ -327,11 +328,12 @@ int nrd_partition_lost_ranges(NrdPartition *partition, GArray **ret_ranges)
 }
 
 struct NrdSegmentReader {
-    NrdPartition *partition; /* pinned; holds a reference to its topic */
+    const NrdEngineTable *table; /* first: see table.h */
+    NrdPartition *partition;     /* pinned; holds a reference to its topic */
     NrdRaw *raw;
 };
 
-int nrd_segment_reader_open(NrdPartition *partition, uint64_t base, NrdSegmentReader **ret_reader)
+int nrd_local_segment_reader_open(NrdPartition *partition, uint64_t base, NrdSegmentReader **ret_reader)
 {
     NrdRaw *raw = NULL;
     int rc = begin(partition);
@@ -343,19 +345,19 @@ int nrd_segment_reader_open(NrdPartition *partition, uint64_t base, NrdSegmentRe
         return rc;
     }
     NrdSegmentReader *reader = g_new(NrdSegmentReader, 1);
-    *reader = (NrdSegmentReader){ partition, raw };
+    *reader = (NrdSegmentReader){ .table = &nrd_local_table, partition, raw };
     *ret_reader = reader;
     return 0;
 }
 
-void nrd_segment_reader_view(NrdSegmentReader *reader, NrdSegmentView *ret_view)
+void nrd_local_segment_reader_view(NrdSegmentReader *reader, NrdSegmentView *ret_view)
 {
     NrdSegmentInfo info;
     nrd_raw_info(reader->raw, &info);
     *ret_view = view_of(&info);
 }
 
-int nrd_segment_reader_read(NrdSegmentReader *reader, uint64_t pos, void *buf, size_t size, size_t *ret_size)
+int nrd_local_segment_reader_read(NrdSegmentReader *reader, uint64_t pos, void *buf, size_t size, size_t *ret_size)
 {
     int rc = nrd_partition_usable(reader->partition);
     if (rc == 0)
@@ -363,7 +365,7 @@ int nrd_segment_reader_read(NrdSegmentReader *reader, uint64_t pos, void *buf, s
     return reading_error(reader->partition, rc);
 }
 
-void nrd_segment_reader_close(NrdSegmentReader *reader)
+void nrd_local_segment_reader_close(NrdSegmentReader *reader)
 {
     nrd_raw_close(reader->raw);
     end(reader->partition);

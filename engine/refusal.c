@@ -1,5 +1,6 @@
 /* What a topic has refused last. Whoever writes to `config`, `ctl` and the like gets an errno; the reason stands in the log,
- * which not everybody can read, and in `status`, which shows the last one. */
+ * which not everybody can read, and in `status`, which shows the last one. Saying it is the same for every engine; the local
+ * one keeps it in its topic. */
 #include "engine/engine_private.h"
 
 #include "engine/base/clock.h"
@@ -10,12 +11,17 @@ void nrd_topic_refuse(NrdTopic *topic, int64_t partition, const char *format, ..
     va_start(args, format);
     char *text = g_strdup_vprintf(format, args);
     va_end(args);
-    nrd_diag(NRD_LEVEL_WARNING, (NrdPlace){ topic->name, partition, NRD_NO_OFFSET }, "%s", text);
+    nrd_diag(NRD_LEVEL_WARNING, (NrdPlace){ nrd_topic_name(topic), partition, NRD_NO_OFFSET }, "%s", text);
     if (partition >= 0) {
         char *plain = text;
         text = g_strdup_printf("p%05u: %s", (unsigned)partition, plain);
         g_free(plain);
     }
+    nrd_table_of(topic)->topic_keep_refusal(topic, text);
+}
+
+void nrd_local_topic_keep_refusal(NrdTopic *topic, char *text)
+{
     pthread_mutex_lock(&topic->lock);
     char *old = topic->refusal;
     topic->refusal = text;
@@ -24,7 +30,7 @@ void nrd_topic_refuse(NrdTopic *topic, int64_t partition, const char *format, ..
     g_free(old);
 }
 
-char *nrd_topic_refusal(NrdTopic *topic, int64_t *ret_ms)
+char *nrd_local_topic_refusal(NrdTopic *topic, int64_t *ret_ms)
 {
     pthread_mutex_lock(&topic->lock);
     char *text = g_strdup(topic->refusal);

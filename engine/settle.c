@@ -70,7 +70,8 @@ static int may_settle(NrdPartition *partition, NrdVerb verb)
     return rc == 0 && verb == NRD_VERB_ACK && partition->topic->engine->read_only ? -EROFS : rc;
 }
 
-size_t nrd_partition_settle_many(NrdPartition *partition, NrdVerb verb, const NrdHold *holds, size_t n, int *ret_error)
+size_t nrd_local_partition_settle_many(NrdPartition *partition, NrdVerb verb, const NrdHold *holds, size_t n,
+                                       int *ret_error)
 {
     size_t n_done = 0;
     int error = may_settle(partition, verb);
@@ -84,7 +85,7 @@ size_t nrd_partition_settle_many(NrdPartition *partition, NrdVerb verb, const Nr
     return n_done;
 }
 
-int nrd_partition_settle(NrdPartition *partition, NrdVerb verb, uint64_t offset, uint64_t nonce)
+int nrd_local_partition_settle(NrdPartition *partition, NrdVerb verb, uint64_t offset, uint64_t nonce)
 {
     NrdHold hold = { .partition = partition->number, .offset = offset, .nonce = nonce };
     int error;
@@ -101,7 +102,7 @@ static void settle_wake(NrdPartition *partition, const int *errors, size_t n)
     nrd_consume_wake(partition); /* also when nothing was: meanwhile there was less room for others */
 }
 
-int nrd_partition_settle_durably(NrdPartition *partition, const NrdHold *holds, size_t n, int *ret_errors)
+int nrd_local_partition_settle_durably(NrdPartition *partition, const NrdHold *holds, size_t n, int *ret_errors)
 {
     int rc = n > 0 ? may_settle(partition, NRD_VERB_ACK) : nrd_partition_usable(partition);
     for (size_t i = 0; i < n; i++) {
@@ -119,7 +120,7 @@ int nrd_partition_settle_durably(NrdPartition *partition, const NrdHold *holds, 
     return rc;
 }
 
-void nrd_partition_sync_frontier(NrdPartition *partition, NrdDoneFn done, void *user_data)
+void nrd_local_partition_sync_frontier(NrdPartition *partition, NrdDoneFn done, void *user_data)
 {
     int rc = nrd_partition_usable(partition);
     if (rc == 0)
@@ -154,7 +155,7 @@ static int seek_pinned(NrdPartition *partition, NrdSeek to, uint64_t offset)
     return rc;
 }
 
-int nrd_partition_seek(NrdPartition *partition, NrdSeek to, uint64_t offset)
+int nrd_local_partition_seek(NrdPartition *partition, NrdSeek to, uint64_t offset)
 {
     int rc = partition->topic->engine->read_only ? -EROFS : nrd_partition_pin(partition);
     if (rc < 0)

@@ -138,7 +138,7 @@ static void add_ingress(NrdSummary *summary, NrdEngine *engine)
     summary->ingress_bytes = stats.wal_bytes;
 }
 
-void nrd_engine_summary(NrdEngine *engine, NrdSummary *ret_summary)
+void nrd_local_engine_summary(NrdEngine *engine, NrdSummary *ret_summary)
 {
     NrdSummary summary = {
         .troubles = g_ptr_array_new_with_free_func(free_trouble),

@@ -12,6 +12,7 @@
 NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *record, char *fault)
 {
     NrdTopic *topic = g_new0(NrdTopic, 1);
+    topic->table = &nrd_local_table;
     topic->refs = 1;
     topic->engine = engine;
     topic->name = g_strdup(name);
@@ -35,13 +36,13 @@ NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *rec
     return topic;
 }
 
-NrdTopic *nrd_topic_ref(NrdTopic *topic)
+NrdTopic *nrd_local_topic_ref(NrdTopic *topic)
 {
     g_atomic_int_inc(&topic->refs);
     return topic;
 }
 
-void nrd_topic_unref(NrdTopic *topic)
+void nrd_local_topic_unref(NrdTopic *topic)
 {
     if (!topic || !g_atomic_int_dec_and_test(&topic->refs))
         return;
@@ -253,7 +254,7 @@ static void tell_why_it_stays(NrdTopic *topic, int error)
         nrd_topic_refuse(topic, NRD_NO_PARTITION, "rmdir refused: files of the topic are open; close them first");
 }
 
-int nrd_topic_remove(NrdTopic *topic)
+int nrd_local_topic_remove(NrdTopic *topic)
 {
     NrdEngine *engine = topic->engine;
     if (engine->read_only)
@@ -265,7 +266,7 @@ int nrd_topic_remove(NrdTopic *topic)
     return rc;
 }
 
-int nrd_topic_delete(NrdTopic *topic, const char *id)
+int nrd_local_topic_delete(NrdTopic *topic, const char *id)
 {
     NrdEngine *engine = topic->engine;
     if (engine->read_only)
@@ -283,7 +284,7 @@ int nrd_topic_delete(NrdTopic *topic, const char *id)
     return rc;
 }
 
-int nrd_topic_hold(NrdTopic *topic)
+int nrd_local_topic_hold(NrdTopic *topic)
 {
     pthread_mutex_lock(&topic->lock);
     int rc = atomic_load(&topic->deleted) ? -EIDRM : 0;
@@ -293,7 +294,7 @@ int nrd_topic_hold(NrdTopic *topic)
     return rc;
 }
 
-void nrd_topic_release(NrdTopic *topic)
+void nrd_local_topic_release(NrdTopic *topic)
 {
     pthread_mutex_lock(&topic->lock);
     g_assert(topic->n_holds > 0);
@@ -304,22 +305,22 @@ void nrd_topic_release(NrdTopic *topic)
 
 /* ---- what it is ---- */
 
-const char *nrd_topic_name(const NrdTopic *topic)
+const char *nrd_local_topic_name(const NrdTopic *topic)
 {
     return topic->name;
 }
 
-const char *nrd_topic_incarnation(const NrdTopic *topic)
+const char *nrd_local_topic_incarnation(const NrdTopic *topic)
 {
     return topic->id;
 }
 
-bool nrd_topic_deleted(NrdTopic *topic)
+bool nrd_local_topic_deleted(NrdTopic *topic)
 {
     return atomic_load(&topic->deleted);
 }
 
-uint32_t nrd_topic_n_partitions(NrdTopic *topic)
+uint32_t nrd_local_topic_n_partitions(NrdTopic *topic)
 {
     pthread_mutex_lock(&topic->lock);
     uint32_t n = topic->partitions->len;
@@ -327,7 +328,7 @@ uint32_t nrd_topic_n_partitions(NrdTopic *topic)
     return n;
 }
 
-NrdPartition *nrd_topic_partition(NrdTopic *topic, uint32_t number)
+NrdPartition *nrd_local_topic_partition(NrdTopic *topic, uint32_t number)
 {
     pthread_mutex_lock(&topic->lock);
     NrdPartition *partition = number < topic->partitions->len ? topic->partitions->pdata[number] : NULL;
@@ -335,7 +336,7 @@ NrdPartition *nrd_topic_partition(NrdTopic *topic, uint32_t number)
     return partition;
 }
 
-int64_t nrd_topic_created_ms(NrdTopic *topic)
+int64_t nrd_local_topic_created_ms(NrdTopic *topic)
 {
     pthread_mutex_lock(&topic->lock);
     int64_t ms = topic->record ? topic->record->created_ms : 0;

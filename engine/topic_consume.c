@@ -12,7 +12,8 @@
 #define MAX_SHARE 64
 
 struct NrdTopicConsumer {
-    NrdTopic *topic; /* referenced */
+    const NrdEngineTable *table; /* first: see table.h */
+    NrdTopic *topic;             /* referenced */
     /* guarded by lock */
     pthread_mutex_t lock;
     GPtrArray *pinned; /* of NrdPartition*, by number; NULL: it could not be opened */
@@ -128,7 +129,7 @@ static void pin_all(NrdTopicConsumer *consumer)
     pthread_mutex_unlock(&consumer->lock);
 }
 
-int nrd_topic_consumer_open(NrdTopic *topic, NrdTopicConsumer **ret_consumer)
+int nrd_local_topic_consumer_open(NrdTopic *topic, NrdTopicConsumer **ret_consumer)
 {
     int rc = nrd_topic_retry(topic);
     if (rc == 0)
@@ -136,6 +137,7 @@ int nrd_topic_consumer_open(NrdTopic *topic, NrdTopicConsumer **ret_consumer)
     if (rc < 0)
         return rc;
     NrdTopicConsumer *consumer = g_new0(NrdTopicConsumer, 1);
+    consumer->table = &nrd_local_table;
     consumer->topic = nrd_topic_ref(topic);
     consumer->pinned = g_ptr_array_new_with_free_func(unpin);
     pthread_mutex_init(&consumer->lock, NULL);
@@ -144,7 +146,7 @@ int nrd_topic_consumer_open(NrdTopic *topic, NrdTopicConsumer **ret_consumer)
     return 0;
 }
 
-void nrd_topic_consumer_close(NrdTopicConsumer *consumer)
+void nrd_local_topic_consumer_close(NrdTopicConsumer *consumer)
 {
     if (!consumer)
         return;
@@ -154,14 +156,14 @@ void nrd_topic_consumer_close(NrdTopicConsumer *consumer)
     g_free(consumer);
 }
 
-void nrd_topic_take(NrdTopicConsumer *consumer, NrdWaiter *waiter, int64_t wait_ms, NrdDeliverFn deliver,
-                    void *user_data)
+void nrd_local_topic_take(NrdTopicConsumer *consumer, NrdWaiter *waiter, int64_t wait_ms, NrdDeliverFn deliver,
+                          void *user_data)
 {
     pin_all(consumer);
     nrd_line_take(&consumer->topic->line, waiter, wait_ms, deliver, user_data);
 }
 
-void nrd_topic_take_sure(NrdTopicConsumer *consumer, NrdDeliverFn deliver, void *user_data)
+void nrd_local_topic_take_sure(NrdTopicConsumer *consumer, NrdDeliverFn deliver, void *user_data)
 {
     NrdWaiter waiter;
     nrd_waiter_init(&waiter);
@@ -208,7 +210,7 @@ static int batch_round(NrdTopic *topic, NrdBatch *batch, uint32_t share, uint32_
     return rc;
 }
 
-int nrd_topic_take_batch(NrdTopicConsumer *consumer, NrdBatch *batch)
+int nrd_local_topic_take_batch(NrdTopicConsumer *consumer, NrdBatch *batch)
 {
     NrdTopic *topic = consumer->topic;
     int rc = line_error(topic);
@@ -218,23 +220,23 @@ int nrd_topic_take_batch(NrdTopicConsumer *consumer, NrdBatch *batch)
     return rc;
 }
 
-bool nrd_topic_take_cancel(NrdTopic *topic, NrdWaiter *waiter)
+bool nrd_local_topic_take_cancel(NrdTopic *topic, NrdWaiter *waiter)
 {
     return nrd_line_cancel(&topic->line, waiter);
 }
 
-bool nrd_topic_readable(NrdTopic *topic)
+bool nrd_local_topic_readable(NrdTopic *topic)
 {
     /* With none that is well a read does not wait: it fails. */
     return line_error(topic) == 0 && (line_deliverable(topic, NULL) || !line_any_well(topic, NULL));
 }
 
-void nrd_topic_watch_set(NrdTopic *topic, NrdWatch *watch, void (*notify)(void *user_data), void *user_data)
+void nrd_local_topic_watch_set(NrdTopic *topic, NrdWatch *watch, void (*notify)(void *user_data), void *user_data)
 {
     nrd_line_watch_set(&topic->line, watch, notify, user_data);
 }
 
-bool nrd_topic_watch_clear(NrdTopic *topic, NrdWatch *watch)
+bool nrd_local_topic_watch_clear(NrdTopic *topic, NrdWatch *watch)
 {
     return nrd_line_watch_clear(&topic->line, watch);
 }
@@ -255,7 +257,7 @@ static size_t settle_of(NrdTopic *topic, NrdVerb verb, const NrdHold *holds, siz
     return n_done;
 }
 
-size_t nrd_topic_settle_many(NrdTopic *topic, NrdVerb verb, const NrdHold *holds, size_t n, int *ret_error)
+size_t nrd_local_topic_settle_many(NrdTopic *topic, NrdVerb verb, const NrdHold *holds, size_t n, int *ret_error)
 {
     size_t n_done = 0;
     *ret_error = 0;
@@ -268,7 +270,7 @@ size_t nrd_topic_settle_many(NrdTopic *topic, NrdVerb verb, const NrdHold *holds
     return n_done;
 }
 
-int nrd_topic_settle(NrdTopic *topic, uint32_t number, NrdVerb verb, uint64_t offset, uint64_t nonce)
+int nrd_local_topic_settle(NrdTopic *topic, uint32_t number, NrdVerb verb, uint64_t offset, uint64_t nonce)
 {
     NrdHold hold = { .partition = number, .offset = offset, .nonce = nonce };
     int error;
@@ -312,7 +314,7 @@ static int settle_durably_some(NrdTopic *topic, bool with_leases, const NrdHold 
 
 /* First what may fail without having settled anything: whoever undoes the work on one record because this failed must not
  * find it settled. */
-int nrd_topic_settle_durably(NrdTopic *topic, const NrdHold *holds, size_t n, int *ret_errors)
+int nrd_local_topic_settle_durably(NrdTopic *topic, const NrdHold *holds, size_t n, int *ret_errors)
 {
     int rc = atomic_load(&topic->deleted) ? -EIDRM : 0;
     for (size_t i = 0; i < n; i++)
@@ -333,7 +335,7 @@ static void keep_first(void *user_data, int error)
         *first = error;
 }
 
-void nrd_topic_sync_frontiers(NrdTopic *topic, NrdDoneFn done, void *user_data)
+void nrd_local_topic_sync_frontiers(NrdTopic *topic, NrdDoneFn done, void *user_data)
 {
     int first = atomic_load(&topic->deleted) ? -EIDRM : 0;
     uint32_t n = nrd_topic_n_partitions(topic);

@@ -22,7 +22,8 @@ typedef struct Waiter {
 } Waiter;
 
 struct NrdTopicProducer {
-    NrdTopic *topic; /* a reference */
+    const NrdEngineTable *table; /* first: see table.h */
+    NrdTopic *topic;             /* a reference */
     bool want_ranges;
     gint n_refs; /* atomic */
     /* guarded by the topic's produce lock */
@@ -40,7 +41,7 @@ struct NrdTopicProducer {
 
 /* ---- opening ---- */
 
-int nrd_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer **ret_producer)
+int nrd_local_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer **ret_producer)
 {
     if (topic->engine->read_only)
         return -EROFS;
@@ -54,6 +55,7 @@ int nrd_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer 
     if (nrd_topic_n_partitions(topic) == 0 || !nrd_dispatch_ingress(topic->engine))
         return -EIO;
     NrdTopicProducer *producer = g_new0(NrdTopicProducer, 1);
+    producer->table = &nrd_local_table;
     producer->topic = nrd_topic_ref(topic);
     producer->want_ranges = want_ranges;
     producer->n_refs = 1;
@@ -70,7 +72,7 @@ int nrd_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer 
     return 0;
 }
 
-NrdTopicProducer *nrd_topic_producer_ref(NrdTopicProducer *producer)
+NrdTopicProducer *nrd_local_topic_producer_ref(NrdTopicProducer *producer)
 {
     g_atomic_int_inc(&producer->n_refs);
     return producer;
@@ -81,7 +83,7 @@ static void free_draft(gpointer draft)
     nrd_entry_draft_free(draft);
 }
 
-void nrd_topic_producer_unref(NrdTopicProducer *producer)
+void nrd_local_topic_producer_unref(NrdTopicProducer *producer)
 {
     if (!g_atomic_int_dec_and_test(&producer->n_refs))
         return;
@@ -139,7 +141,7 @@ static void add_locked(NrdTopicProducer *producer, const NrdNewRecord *record)
                         record->payload_size);
 }
 
-void nrd_topic_producer_add_many(NrdTopicProducer *producer, const NrdNewRecord *records, size_t n_records)
+void nrd_local_topic_producer_add_many(NrdTopicProducer *producer, const NrdNewRecord *records, size_t n_records)
 {
     g_mutex_lock(&producer->topic->produce_lock);
     for (size_t i = 0; i < n_records; i++)
@@ -147,8 +149,8 @@ void nrd_topic_producer_add_many(NrdTopicProducer *producer, const NrdNewRecord 
     g_mutex_unlock(&producer->topic->produce_lock);
 }
 
-void nrd_topic_producer_add(NrdTopicProducer *producer, const void *key, size_t key_size, const void *payload,
-                            size_t payload_size)
+void nrd_local_topic_producer_add(NrdTopicProducer *producer, const void *key, size_t key_size, const void *payload,
+                                  size_t payload_size)
 {
     nrd_topic_producer_add_many(producer, &(NrdNewRecord){ key, key_size, payload, payload_size }, 1);
 }
@@ -169,7 +171,7 @@ static int64_t linger_ms(NrdTopic *topic)
     return ms;
 }
 
-NrdUrgency nrd_topic_producer_wrote(NrdTopicProducer *producer, bool more_follows)
+NrdUrgency nrd_local_topic_producer_wrote(NrdTopicProducer *producer, bool more_follows)
 {
     g_mutex_lock(&producer->topic->produce_lock);
     size_t n_bytes = held_bytes(producer);
@@ -185,7 +187,7 @@ NrdUrgency nrd_topic_producer_wrote(NrdTopicProducer *producer, bool more_follow
     return NRD_URGENCY_LATER;
 }
 
-int nrd_topic_producer_check(NrdTopicProducer *producer)
+int nrd_local_topic_producer_check(NrdTopicProducer *producer)
 {
     NrdTopic *topic = producer->topic;
     if (nrd_topic_deleted(topic))
@@ -217,7 +219,7 @@ static void on_release(void *user_data)
     nrd_topic_producer_unref(user_data);
 }
 
-size_t nrd_topic_producer_read_ranges(NrdTopicProducer *producer, char *buf, size_t size)
+size_t nrd_local_topic_producer_read_ranges(NrdTopicProducer *producer, char *buf, size_t size)
 {
     if (!producer->ranges)
         return 0;
@@ -353,7 +355,7 @@ static GPtrArray *others(NrdTopic *topic, const NrdTopicProducer *but)
     return producers;
 }
 
-void nrd_topic_producer_sync(NrdTopicProducer *producer, NrdSyncScope scope, NrdDoneFn done, void *user_data)
+void nrd_local_topic_producer_sync(NrdTopicProducer *producer, NrdSyncScope scope, NrdDoneFn done, void *user_data)
 {
     if (scope == NRD_SYNC_OWN) {
         sync_own(producer, done, user_data);
@@ -369,7 +371,7 @@ void nrd_topic_producer_sync(NrdTopicProducer *producer, NrdSyncScope scope, Nrd
     nrd_topic_producer_unref(producer);
 }
 
-void nrd_topic_flush(NrdTopic *topic)
+void nrd_local_topic_flush(NrdTopic *topic)
 {
     g_autoptr(GPtrArray) producers = others(topic, NULL);
     for (guint i = 0; i < producers->len; i++) {
@@ -426,7 +428,7 @@ static void on_closed(void *user_data, int error)
     g_free(closing);
 }
 
-void nrd_topic_producer_close(NrdTopicProducer *producer, NrdDoneFn done, void *user_data)
+void nrd_local_topic_producer_close(NrdTopicProducer *producer, NrdDoneFn done, void *user_data)
 {
     Closing *closing = g_new(Closing, 1);
     *closing = (Closing){ producer, done, user_data };

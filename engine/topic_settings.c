@@ -43,37 +43,17 @@ int nrd_topic_copy_record(NrdTopic *topic, NrdTopicRecord **ret_record)
     return rc;
 }
 
-void nrd_topic_get_attr(NrdTopic *topic, const char *path, uint32_t base_mode, NrdAttr *ret_attr)
+void nrd_local_topic_get_attr(NrdTopic *topic, const char *path, uint32_t base_mode, NrdAttr *ret_attr)
 {
-    NrdAttr attr = { 0, 0, base_mode & 0500 };
+    NrdFileAttr attr = { 0, 0, base_mode & 0500 };
     pthread_mutex_lock(&topic->lock);
-    const NrdTopicRecord *record = topic->record;
-    if (record) {
-        const NrdFileAttr *own = g_hash_table_lookup(record->file_attrs, path);
-        bool is_topic = path[0] == '\0' || base_mode == 0777;
-        attr =
-            (NrdAttr){ record->attr.uid, record->attr.gid, is_topic ? record->attr.mode : base_mode & ~record->umask };
-        if (own && path[0] != '\0')
-            attr = (NrdAttr){ own->uid, own->gid, own->mode };
-    }
+    if (topic->record)
+        attr = nrd_topic_record_attr(topic->record, path, base_mode);
     pthread_mutex_unlock(&topic->lock);
-    *ret_attr = attr;
+    *ret_attr = (NrdAttr){ attr.uid, attr.gid, attr.mode };
 }
 
-/* Whether that changes the record. */
-static bool put_attr(NrdTopicRecord *record, const char *path, const NrdFileAttr *attr)
-{
-    NrdFileAttr *own = path[0] == '\0' ? &record->attr : g_hash_table_lookup(record->file_attrs, path);
-    if (own && own->uid == attr->uid && own->gid == attr->gid && own->mode == attr->mode)
-        return false;
-    if (own)
-        *own = *attr;
-    else
-        g_hash_table_insert(record->file_attrs, g_strdup(path), g_memdup2(attr, sizeof *attr));
-    return true;
-}
-
-int nrd_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mode, int what, const NrdAttr *attr)
+int nrd_local_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mode, int what, const NrdAttr *attr)
 {
     NrdTopicRecord *next = NULL;
     NrdAttr now;
@@ -86,7 +66,7 @@ int nrd_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mode, in
             .gid = what & NRD_ATTR_GID ? attr->gid : now.gid,
             .mode = what & NRD_ATTR_MODE ? attr->mode : now.mode,
         };
-        if (put_attr(next, path, &file_attr))
+        if (nrd_topic_record_set_attr(next, path, &file_attr))
             rc = nrd_topic_replace_record(topic, next);
         else
             nrd_topic_record_free(next); /* `chown -R` says the same of each record that is listed */
@@ -102,7 +82,7 @@ const char *const *nrd_config_keys(void)
     return nrd_topic_config_keys();
 }
 
-char *nrd_topic_config_value(NrdTopic *topic, const char *key)
+char *nrd_local_topic_config_value(NrdTopic *topic, const char *key)
 {
     pthread_mutex_lock(&topic->lock);
     char *value = topic->record ? nrd_topic_config_get(&topic->record->config, key) : NULL;
@@ -110,7 +90,7 @@ char *nrd_topic_config_value(NrdTopic *topic, const char *key)
     return value;
 }
 
-char *nrd_topic_config_lines(NrdTopic *topic)
+char *nrd_local_topic_config_lines(NrdTopic *topic)
 {
     pthread_mutex_lock(&topic->lock);
     char *text = topic->record ? nrd_topic_config_text(&topic->record->config) : g_strdup("");
@@ -154,7 +134,7 @@ static void put_in_force(NrdTopic *topic)
     nrd_housekeeping_kick_retention(topic->engine->housekeeping);
 }
 
-int nrd_topic_config_write(NrdTopic *topic, const char *text, size_t size)
+int nrd_local_topic_config_write(NrdTopic *topic, const char *text, size_t size)
 {
     NrdTopicRecord *next = NULL;
     pthread_mutex_lock(&topic->guard);
@@ -179,7 +159,7 @@ int nrd_topic_config_write(NrdTopic *topic, const char *text, size_t size)
     return rc;
 }
 
-int64_t nrd_topic_max_record_bytes(NrdTopic *topic)
+int64_t nrd_local_topic_max_record_bytes(NrdTopic *topic)
 {
     pthread_mutex_lock(&topic->lock);
     int64_t bytes = topic->record ? topic->record->config.max_record_bytes : 0;
@@ -187,7 +167,7 @@ int64_t nrd_topic_max_record_bytes(NrdTopic *topic)
     return bytes;
 }
 
-int64_t nrd_topic_consume_wait_ms(NrdTopic *topic)
+int64_t nrd_local_topic_consume_wait_ms(NrdTopic *topic)
 {
     pthread_mutex_lock(&topic->lock);
     int64_t ms = topic->record ? topic->record->config.consume_wait_ms : 0;

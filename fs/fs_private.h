@@ -276,6 +276,8 @@ uint64_t nrd_text_file_size(NrdNode *node);
 
 /* status.c: as RFC 3339, in seconds; 0: "never". */
 void nrd_append_time(GString *text, int64_t ms);
+/* status.c: the condition for a `reopen`, in words. */
+const char *nrd_when_well(const NrdFs *fs);
 
 /* log.c: the first open handle of a node, referenced, or NULL. */
 NrdHandle *nrd_node_any_handle(NrdNode *node);

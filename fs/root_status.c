@@ -22,6 +22,8 @@ static void append_disk(GString *text, const NrdFs *fs)
 {
     struct statvfs st;
     int error = nrd_engine_statvfs(fs->engine, &st);
+    if (error == 0 && st.f_blocks == 0)
+        return; /* no disk of this machine */
     if (error < 0) {
         g_string_append_printf(text, "disk         cannot be asked: %s\n", g_strerror(-error));
         return;
@@ -43,11 +45,24 @@ static void append_count(GString *text, bool *first, uint64_t n, const char *wha
     *first = false;
 }
 
+/* Told where it is not what one expects of a disk. */
+static void append_durability(GString *text, const NrdFs *fs)
+{
+    const char *word = nrd_engine_durability(fs->engine);
+    bool synced = g_str_has_suffix(word, "+fsync");
+    if (g_str_equal(word, "fsync"))
+        return;
+    g_string_append_printf(text, "durability   %s: an acknowledged record is with %s, %s\n", word,
+                           g_str_has_prefix(word, "quorum") ? "most of its servers" : "its one server",
+                           synced ? "which sync first, as who mounted this has said"
+                                  : "perhaps only in memory: a power cut of them may take it");
+}
+
 /* With less than that left a topic takes no record. */
 static bool is_full(const NrdFs *fs)
 {
     struct statvfs st;
-    return nrd_engine_statvfs(fs->engine, &st) == 0 && (uint64_t)st.f_bavail * st.f_frsize < NRD_MIB;
+    return nrd_engine_statvfs(fs->engine, &st) == 0 && st.f_blocks > 0 && (uint64_t)st.f_bavail * st.f_frsize < NRD_MIB;
 }
 
 /* One line that says whether to read on. */
@@ -141,7 +156,7 @@ static void append_topic_trouble(GString *text, const NrdTrouble *trouble)
         g_string_append(text, "    nothing to do here: its next use tries again\n");
 }
 
-static void append_partition_trouble(GString *text, const NrdTrouble *trouble)
+static void append_partition_trouble(GString *text, const NrdFs *fs, const NrdTrouble *trouble)
 {
     if (trouble->damaged || trouble->hidden) {
         g_string_append_printf(text, "\n%s/p%05u  %s\n    %s\n", trouble->topic, (unsigned)trouble->partition,
@@ -166,11 +181,11 @@ static void append_partition_trouble(GString *text, const NrdTrouble *trouble)
     g_string_append_printf(text, "\n%s/p%05u  %s: %s\n", trouble->topic, (unsigned)trouble->partition,
                            trouble->poisoned ? "poisoned" : "out of service", trouble->reason);
     g_string_append_printf(text, "    %s: echo reopen > topics/%s/p%05u/ctl\n",
-                           trouble->by_others ? NRD_TODO_BY_OTHERS : NRD_TODO_POISON, trouble->topic,
+                           trouble->by_others ? NRD_TODO_BY_OTHERS : nrd_when_well(fs), trouble->topic,
                            (unsigned)trouble->partition);
 }
 
-static void append_troubles(GString *text, const NrdSummary *summary)
+static void append_troubles(GString *text, const NrdFs *fs, const NrdSummary *summary)
 {
     uint64_t n = summary->n_topics_out + summary->n_poisoned + summary->n_faulty + summary->n_failing +
                  summary->n_damaged + summary->n_hiding + summary->n_unreadable + summary->n_anew;
@@ -179,7 +194,7 @@ static void append_troubles(GString *text, const NrdSummary *summary)
         if (trouble->partition < 0)
             append_topic_trouble(text, trouble);
         else
-            append_partition_trouble(text, trouble);
+            append_partition_trouble(text, fs, trouble);
     }
     if (n > summary->troubles->len)
         g_string_append_printf(text, "\n... and %" N " more\n", n - summary->troubles->len);
@@ -195,10 +210,12 @@ static char *root_status_text(NrdNode *node)
     GString *text = g_string_new(NULL);
     append_head(text, fs, up_ms);
     append_disk(text, fs);
+    append_durability(text, fs);
     append_state(text, fs, &summary, read_only);
     g_string_append_c(text, '\n');
     append_sums(text, &summary);
-    append_ingress(text, &summary, read_only);
+    if (g_str_equal(nrd_engine_durability(fs->engine), "fsync")) /* the others have no WAL */
+        append_ingress(text, &summary, read_only);
     if (summary.n_children > 0)
         g_string_append_printf(text, "fan-out      %" N " child%s of %" N " topic%s\n", summary.n_children,
                                summary.n_children == 1 ? "" : "ren", summary.n_parents, nrd_plural(summary.n_parents));
@@ -206,7 +223,7 @@ static char *root_status_text(NrdNode *node)
     if (summary.n_children > 0 || summary.n_copied > 0)
         append_flow(text, "copied", summary.n_copied, up_ms);
     append_flow(text, "settled", summary.n_settled, up_ms);
-    append_troubles(text, &summary);
+    append_troubles(text, fs, &summary);
     nrd_summary_clear(&summary);
     return g_string_free(text, FALSE);
 }

@@ -19,9 +19,9 @@ static const char *state_word(NrdPartition *partition, const NrdPartitionInfo *i
 }
 
 /* Before `reopen`. */
-static const char *todo_word(const NrdPartitionInfo *info)
+static const char *todo_word(const NrdPartitionInfo *info, const char *when_well)
 {
-    return info->fault || info->by_others ? NRD_TODO_BY_OTHERS : NRD_TODO_POISON;
+    return info->fault || info->by_others ? NRD_TODO_BY_OTHERS : when_well;
 }
 
 static const char *damage_todo(const NrdPartitionInfo *info)
@@ -32,7 +32,15 @@ static const char *damage_todo(const NrdPartitionInfo *info)
 typedef struct Totals {
     uint64_t lag, in_flight, size_bytes;
     GString *todo; /* a line for each partition that is not well */
+    const char *when_well;
 } Totals;
+
+const char *nrd_when_well(const NrdFs *fs)
+{
+    return g_str_equal(nrd_engine_durability(fs->engine), "fsync")
+               ? "when the disk is well"
+               : "when the servers are well and have what they should";
+}
 
 static void append_partition_row(GString *text, NrdPartition *partition, Totals *totals)
 {
@@ -49,7 +57,7 @@ static void append_partition_row(GString *text, NrdPartition *partition, Totals 
     totals->size_bytes += info.size_bytes;
     if (info.poisoned || info.fault)
         g_string_append_printf(totals->todo, "p%05u  %s: %s, echo reopen > p%05u/ctl\n",
-                               nrd_partition_number(partition), info.reason, todo_word(&info),
+                               nrd_partition_number(partition), info.reason, todo_word(&info, totals->when_well),
                                nrd_partition_number(partition));
     else if (info.commit_errno)
         g_string_append_printf(totals->todo, "p%05u  commits fail: %s; %s\n", nrd_partition_number(partition),
@@ -126,9 +134,9 @@ static void append_children(GString *text, NrdTopic *topic)
     g_ptr_array_unref(names);
 }
 
-static void append_partitions(GString *text, NrdTopic *topic, uint32_t n)
+static void append_partitions(GString *text, const NrdFs *fs, NrdTopic *topic, uint32_t n)
 {
-    Totals totals = { .todo = g_string_new(NULL) };
+    Totals totals = { .todo = g_string_new(NULL), .when_well = nrd_when_well(fs) };
     g_string_append(text,
                     "partition      oldest           hwm      frontier         lag  in flight  state           size\n");
     for (uint32_t i = 0; i < n; i++) {
@@ -206,7 +214,7 @@ static char *topic_status_text(NrdNode *node)
     append_parent(text, node->fs, topic);
     append_children(text, topic);
     g_string_append_c(text, '\n');
-    append_partitions(text, topic, n);
+    append_partitions(text, node->fs, topic, n);
     return g_string_free(text, FALSE);
 }
 
@@ -250,7 +258,7 @@ static char *partition_status_text(NrdNode *node)
     g_string_append_printf(text, "state        %s%s%s\n", state_word(node->partition, &info), *info.reason ? ": " : "",
                            info.reason);
     if (info.poisoned || info.fault)
-        g_string_append_printf(text, "to do        %s: echo reopen > ctl\n", todo_word(&info));
+        g_string_append_printf(text, "to do        %s: echo reopen > ctl\n", todo_word(&info, nrd_when_well(node->fs)));
     else if (info.commit_errno)
         g_string_append_printf(text, "commits      fail: %s\nto do        %s\n", g_strerror(info.commit_errno),
                                NRD_TODO_COMMITS_FAIL);

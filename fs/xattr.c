@@ -78,7 +78,7 @@ static char *partition_value(NrdNode *node, const char *name)
     if (strcmp(name, "incarnation") == 0)
         return g_strdup(nrd_topic_incarnation(node->topic));
     if (strcmp(name, "durability") == 0)
-        return g_strdup("fsync");
+        return g_strdup(nrd_engine_durability(node->fs->engine));
     NrdPartitionInfo info;
     nrd_partition_info(node->partition, &info);
     char *value = info_value(&info, name);

@@ -4,6 +4,7 @@
 #define FUSE_USE_VERSION 312
 #include "engine/base/diag.h"
 #include "engine/base/memory.h"
+#include "engine/base/url.h"
 #include "engine/base/version.h"
 #include "engine/engine.h"
 #include "fs/fs.h"
@@ -28,6 +29,7 @@
 
 static const char usage[] =
     "usage: naradfs DATA MNT [-f] [-o OPTIONS]\n"
+    "       naradfs MNT -o engine=jetstream,url=nats://HOST:4222[,HOST:4222...] [-f] [-o OPTIONS]\n"
     "Serves the data directory DATA as a file system at MNT: topics, partitions and records are files.\n"
     "\n"
     "  -f                   stay in the foreground, messages to standard error\n"
@@ -54,6 +56,11 @@ static const char usage[] =
     "                                           1024 count as 1024 (16)\n"
     "                       log_level=L         error, warning, notice, info or debug (info)\n"
     "                       and those of libfuse and mount(8)\n"
+    "                       engine=jetstream    the records are in NATS JetStream, see docs/scale-out.md; with it:\n"
+    "                       url=nats://H:P,...  its servers\n"
+    "                       replicas=N          copies of each record, N from 1 to 5 (as many as servers, up to 3)\n"
+    "                       fsync=asserted      every server syncs before it acknowledges; durability then says so\n"
+    "                       require_fsync       refuse to start when what is acknowledged may not be synced\n"
     "\n"
     "Milliseconds go from 1 to 31622400000, 366 days; bytes from 1 to 17592186044416, 16 TiB; in plain digits.\n"
     "\n"
@@ -218,6 +225,11 @@ static int serve(Daemon *daemon, struct fuse_args *args)
         .retention_check_ms = daemon->options.retention_check_ms,
         .cold_retention_ms = daemon->options.cold_retention_ms,
         .cache_bytes = daemon->options.cache_bytes,
+        .engine = daemon->options.engine,
+        .url = daemon->options.servers ? daemon->options.servers->str : NULL,
+        .replicas = (int)daemon->options.n_replicas,
+        .fsync_asserted = daemon->options.fsync_asserted,
+        .require_fsync = daemon->options.require_fsync,
     };
     nrd_signals_block();
     if (nrd_engine_open(&options, &daemon->engine, &why) < 0)
@@ -244,6 +256,8 @@ static int run(Daemon *daemon, struct fuse_args *args)
         nrd_mountpoint_check(options->data, options->mountpoint, options->nonempty, &daemon->data, &daemon->mountpoint,
                              &why) < 0)
         return fail(why);
+    if (!daemon->data)
+        daemon->data = nrd_url_without_secrets(options->servers->str); /* what is mounted, for mount(8) and `status` */
     raise_file_limit();
     ignore_signal(SIGHUP);
     ignore_signal(SIGPIPE);

@@ -157,29 +157,36 @@ static bool is_inside(const char *path, const char *folder)
     return strncmp(path, folder, n) == 0 && (path[n] == '/' || path[n] == '\0' || folder[n - 1] == '/');
 }
 
+/* Before the mount point is looked into: inside the data directory it would not be empty either. */
+static int check_apart(const char *data, const char *mountpoint, char **ret_why)
+{
+    char *early = realpath(mountpoint, NULL);
+    int rc = 0;
+    if (early && (is_inside(early, data) || is_inside(data, early)))
+        rc = refuse(ret_why, -EINVAL,
+                    g_strdup_printf("the data directory %s and the mount point %s must not lie in each other: a "
+                                    "daemon that needs its own mount stands still",
+                                    data, early));
+    free(early);
+    return rc;
+}
+
 int nrd_mountpoint_check(const char *data, const char *mountpoint, bool nonempty, char **ret_data,
                          char **ret_mountpoint, char **ret_why)
 {
     g_autofree char *real_data = NULL;
     g_autofree char *real_mountpoint = NULL;
     int rc = clear_dead_mount(mountpoint, ret_why);
-    if (rc == 0)
+    if (rc == 0 && data)
         rc = resolve_data(data, &real_data, ret_why);
-    if (rc == 0) {
-        /* Before the mount point is looked into: inside the data directory it would not be empty either. */
-        char *early = realpath(mountpoint, NULL);
-        if (early && (is_inside(early, real_data) || is_inside(real_data, early)))
-            rc = refuse(ret_why, -EINVAL,
-                        g_strdup_printf("the data directory %s and the mount point %s must not lie in each other: a "
-                                        "daemon that needs its own mount stands still",
-                                        real_data, early));
-        free(early);
-    }
+    if (rc == 0 && data)
+        rc = check_apart(real_data, mountpoint, ret_why);
     if (rc == 0)
         rc = check_mountpoint(mountpoint, nonempty, &real_mountpoint, ret_why);
     if (rc < 0)
         return rc;
-    *ret_data = g_steal_pointer(&real_data);
+    if (data)
+        *ret_data = g_steal_pointer(&real_data);
     *ret_mountpoint = g_steal_pointer(&real_mountpoint);
     return 0;
 }

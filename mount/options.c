@@ -10,13 +10,14 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_INTERVAL_MS (INT64_C(366) * 86400 * 1000) /* a year */
 #define MAX_MEMORY_BYTES (UINT64_C(1) << 44)
 
-enum { KEY_IGNORED, KEY_REFUSED, KEY_REMOUNT, KEY_ENGINE };
+enum { KEY_IGNORED, KEY_REFUSED, KEY_REMOUNT, KEY_URL };
 
 #define OPT(template, field, value)                                                                                    \
     {                                                                                                                  \
@@ -65,10 +66,29 @@ static const struct fuse_opt specs[] = {
     FUSE_OPT_KEY("clone_fd", KEY_IGNORED),          /* one descriptor is as fast: see loop.c */
     FUSE_OPT_KEY("max_read=", KEY_REFUSED),
     FUSE_OPT_KEY("remount", KEY_REMOUNT),
-    FUSE_OPT_KEY("engine=", KEY_ENGINE),
-    FUSE_OPT_KEY("url=", KEY_ENGINE), /* belongs to it */
+    OPT("engine=%s", engine, 0),
+    OPT("replicas=%s", replicas, 0),
+    OPT("fsync=%s", fsync, 0),
+    OPT("require_fsync", require_fsync, 1),
+    FUSE_OPT_KEY("url=",
+                 KEY_URL), /* has commas, which end an option: what looks like a server behind it belongs to it */
     FUSE_OPT_END,
 };
+
+static void add_servers(NrdMountOptions *options, const char *servers)
+{
+    if (!options->servers)
+        options->servers = g_string_new(servers);
+    else
+        g_string_append_printf(options->servers, "%s%s", options->servers->len > 0 ? "," : "", servers);
+}
+
+/* `host:port` or `scheme://...`, which no option of libfuse is. */
+static bool is_server(const char *text)
+{
+    const char *colon = strchr(text, ':');
+    return colon && colon > text && !strchr(text, '=') && text[0] != '/';
+}
 
 static int on_argument(void *data, const char *arg, int key, struct fuse_args *outargs)
 {
@@ -84,11 +104,13 @@ static int on_argument(void *data, const char *arg, int key, struct fuse_args *o
                         "umount it, then mount it with the other options (-o ro)\n");
         return -1;
     }
-    if (key == KEY_ENGINE) {
-        fprintf(stderr,
-                "naradfs: option %s: this build has only the local engine, whose records are in DATA; leave it out\n",
-                arg);
-        return -1;
+    if (key == KEY_URL) {
+        add_servers(options, arg + strlen("url="));
+        return 0;
+    }
+    if (key == FUSE_OPT_KEY_OPT && options->servers && is_server(arg)) {
+        add_servers(options, arg);
+        return 0;
     }
     if (key == FUSE_OPT_KEY_OPT) {
         if (g_str_equal(arg, "ro"))
@@ -205,6 +227,55 @@ static int interpret(NrdMountOptions *options)
     return rc;
 }
 
+static int refuse(const char *sentence)
+{
+    fprintf(stderr, "naradfs: %s\n", sentence);
+    return -EINVAL;
+}
+
+/* Records in NATS JetStream need no data directory: what stands for it is the mount point, or, as mount(8) writes it, the
+ * servers, or "none". */
+static int interpret_jetstream(NrdMountOptions *options)
+{
+    uint64_t replicas = 0;
+    if (options->data && options->mountpoint && strstr(options->data, "://") && !options->servers)
+        add_servers(options, options->data);
+    else if (options->data && options->mountpoint && !g_str_equal(options->data, "none"))
+        return refuse("engine=jetstream has no data directory: naradfs MNT -o engine=jetstream,url=nats://HOST:4222");
+    if (!options->mountpoint)
+        options->mountpoint = g_steal_pointer(&options->data);
+    g_clear_pointer(&options->data, g_free);
+    if (!options->mountpoint)
+        return refuse("a mount point is expected: naradfs MNT -o engine=jetstream,url=nats://HOST:4222");
+    if (!options->servers || options->servers->len == 0)
+        return refuse(
+            "engine=jetstream: url=nats://HOST:4222[,HOST:4222...] is missing, which says where the NATS servers are");
+    if (options->fsync && !g_str_equal(options->fsync, "asserted"))
+        return refuse(
+            "option fsync: only fsync=asserted means something: that every server syncs before it acknowledges");
+    options->fsync_asserted = options->fsync != NULL;
+    int rc = read_amount("replicas", options->replicas, 1, 5, &replicas);
+    options->n_replicas = (uint32_t)replicas;
+    return rc;
+}
+
+static int interpret_engine(NrdMountOptions *options)
+{
+    if (options->engine && g_str_equal(options->engine, "jetstream"))
+        return interpret_jetstream(options);
+    if (options->engine && !g_str_equal(options->engine, "local")) {
+        fprintf(stderr, "naradfs: option engine=%s: local (records in DATA) or jetstream (in NATS) is expected\n",
+                options->engine);
+        return -EINVAL;
+    }
+    if (options->servers || options->replicas || options->fsync)
+        return refuse(
+            "url=, replicas= and fsync= belong to engine=jetstream; the records of the local engine are in DATA");
+    if (!options->mountpoint)
+        return refuse("a data directory and a mount point are expected: naradfs DATA MNT [-f] [-o OPTIONS]");
+    return 0;
+}
+
 int nrd_mount_options_parse(struct fuse_args *args, NrdMountOptions *ret_options)
 {
     *ret_options = (NrdMountOptions){ 0 };
@@ -212,12 +283,8 @@ int nrd_mount_options_parse(struct fuse_args *args, NrdMountOptions *ret_options
         return -EINVAL;
     if (ret_options->help || ret_options->version)
         return 0;
-    if (!ret_options->mountpoint) {
-        fprintf(stderr,
-                "naradfs: a data directory and a mount point are expected: naradfs DATA MNT [-f] [-o OPTIONS]\n");
-        return -EINVAL;
-    }
-    return interpret(ret_options);
+    int rc = interpret_engine(ret_options);
+    return rc < 0 ? rc : interpret(ret_options);
 }
 
 void nrd_mount_options_clear(NrdMountOptions *options)
@@ -236,5 +303,10 @@ void nrd_mount_options_clear(NrdMountOptions *options)
     free(options->cache);
     free(options->partial);
     free(options->log_level);
+    free(options->engine);
+    free(options->replicas);
+    free(options->fsync);
+    if (options->servers)
+        g_string_free(options->servers, TRUE);
     g_free(options->topic_defaults);
 }

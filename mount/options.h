@@ -4,13 +4,14 @@
 
 #include "engine/base/macros.h"
 
+#include <glib.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct fuse_args;
 
 typedef struct NrdMountOptions {
-    char *data; /* as given */
+    char *data; /* as given; NULL with an engine that has none */
     char *mountpoint;
     /* flags are int: libfuse's option parser writes them */
     int help;
@@ -32,12 +33,19 @@ typedef struct NrdMountOptions {
     char *cache;
     char *partial;
     char *log_level;
+    char *engine;
+    GString *servers; /* `url=` and what followed it: servers, with commas; NULL: not given */
+    char *replicas;
+    char *fsync;
+    int require_fsync;
     /* what they say; 0: not given */
     int64_t idle_close_ms;
     int64_t retention_check_ms;
     int64_t cold_retention_ms; /* -1: no walks */
     uint64_t cache_bytes;
     uint64_t partial_bytes;
+    uint32_t n_replicas;
+    bool fsync_asserted;
     uint32_t owner_uid;
     uint32_t owner_gid;
     uint32_t owner_umask;

@@ -100,6 +100,30 @@ void nrd_topic_record_free(NrdTopicRecord *record)
     g_free(record);
 }
 
+/* ---- owner and modes ---- */
+
+NrdFileAttr nrd_topic_record_attr(const NrdTopicRecord *record, const char *path, uint32_t base_mode)
+{
+    const NrdFileAttr *own = path[0] == '\0' ? NULL : g_hash_table_lookup(record->file_attrs, path);
+    bool is_topic = path[0] == '\0' || base_mode == 0777;
+    if (own)
+        return *own;
+    return (NrdFileAttr){ record->attr.uid, record->attr.gid,
+                          is_topic ? record->attr.mode : base_mode & ~record->umask };
+}
+
+bool nrd_topic_record_set_attr(NrdTopicRecord *record, const char *path, const NrdFileAttr *attr)
+{
+    NrdFileAttr *own = path[0] == '\0' ? &record->attr : g_hash_table_lookup(record->file_attrs, path);
+    if (own && own->uid == attr->uid && own->gid == attr->gid && own->mode == attr->mode)
+        return false;
+    if (own)
+        *own = *attr;
+    else
+        g_hash_table_insert(record->file_attrs, g_strdup(path), g_memdup2(attr, sizeof *attr));
+    return true;
+}
+
 /* ---- children ---- */
 
 NrdChildRecord *nrd_child_record_copy(const NrdChildRecord *child)

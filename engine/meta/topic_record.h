@@ -53,6 +53,11 @@ NrdTopicRecord *nrd_topic_record_new(const char *name); /* defaults, a fresh ran
 NrdTopicRecord *nrd_topic_record_copy(const NrdTopicRecord *record);
 void nrd_topic_record_free(NrdTopicRecord *record); /* takes NULL */
 
+/* Owner and mode of the topic's folder (path "") or of a file below it, whose widest mode is base_mode; and sets them: whether
+ * that changes the record. */
+NrdFileAttr nrd_topic_record_attr(const NrdTopicRecord *record, const char *path, uint32_t base_mode);
+bool nrd_topic_record_set_attr(NrdTopicRecord *record, const char *path, const NrdFileAttr *attr);
+
 /* The entry of that name, owned by the record, or NULL. */
 const NrdChildRecord *nrd_topic_record_child(const NrdTopicRecord *record, const char *name);
 

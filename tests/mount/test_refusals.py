@@ -159,8 +159,10 @@ def start(*arguments, user=None):
     ("umask=1000", "umask=1000: an octal number"),
     ("uid=me", "uid=me: a decimal number up to 4294967295 is expected"),
     ("nosuch", "`-o nosuch'"),
-    ("engine=jetstream,url=nats://host", "option engine=jetstream: this build has only the local engine"),
-    ("url=nats://host,engine=jetstream", "this build has only the local engine"),
+    ("engine=jetstream,url=nats://host", "engine=jetstream has no data directory: naradfs MNT -o"),
+    ("engine=kafka", "option engine=kafka: local (records in DATA) or jetstream (in NATS) is expected"),
+    ("url=nats://host:4222", "url=, replicas= and fsync= belong to engine=jetstream"),
+    ("replicas=3", "belong to engine=jetstream"),
     ("log_level=loud", "error, warning, notice, info or debug is expected"),
     ("partitions=0", 'partitions cannot be "0": a number from 1 to 1024 is allowed'),
     ("codec=gzip", 'codec cannot be "gzip": none or zstd is allowed'),
@@ -179,6 +181,21 @@ def test_options(tmp_path, option, words):
         assert words in start(tmp_path / data, tmp_path / "mnt", "-o", option)
     assert sorted(os.listdir(tmp_path)) == ["empty", "mnt"]
     assert os.listdir(tmp_path / "mnt") == os.listdir(tmp_path / "empty") == []
+
+
+@pytest.mark.parametrize("option,words", [
+    ("", "url=nats://HOST:4222[,HOST:4222...] is missing"),
+    (",url=", "is missing, which says where the NATS servers are"),
+    (",url=nats://127.0.0.1:1,fsync=yes", "only fsync=asserted means something"),
+    (",url=nats://127.0.0.1:1,replicas=6", "replicas=6: a decimal number from 1 to 5 is expected"),
+    (",url=nats://127.0.0.1:1,127.0.0.1:2,require_fsync", "fsync=asserted|built without it"),
+    (",url=nats://me:secret@127.0.0.1:1,127.0.0.1:2", "the NATS servers nats://127.0.0.1:1,127.0.0.1:2 could be|built without it"),
+])
+def test_options_of_jetstream(tmp_path, option, words):
+    (tmp_path / "mnt").mkdir()
+    said = start(tmp_path / "mnt", "-o", "engine=jetstream" + option)
+    assert any(word in said for word in words.split("|")) and "secret" not in said
+    assert os.listdir(tmp_path / "mnt") == []
 
 
 def test_mount_points(m, tmp_path):

@@ -7,6 +7,7 @@
 #include "engine/base/random.h"
 #include "engine/base/siphash.h"
 #include "engine/base/steady_clock.h"
+#include "engine/base/url.h"
 
 #include <errno.h>
 #include <glib.h>
@@ -271,6 +272,20 @@ static void test_memory_trim(void)
     g_free(last);
 }
 
+static void test_url(void)
+{
+    static const char *const cases[][2] = {
+        { "nats://a:4222", "nats://a:4222" },
+        { "nats://me:p@ss@a:4222,b:4222", "nats://a:4222,b:4222" },
+        { "token@a:4222,nats://me@b", "a:4222,nats://b" },
+        { "", "" },
+    };
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autofree char *shown = nrd_url_without_secrets(cases[i][0]);
+        g_assert_cmpstr(shown, ==, cases[i][1]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     nrd_memory_limit_arenas();
@@ -290,5 +305,6 @@ int main(int argc, char **argv)
     g_test_add_func("/base/memory/used", test_memory_used);
     g_test_add_func("/base/memory/arenas", test_memory_arenas);
     g_test_add_func("/base/memory/trim", test_memory_trim);
+    g_test_add_func("/base/url/secrets", test_url);
     return g_test_run();
 }

@@ -1,0 +1,89 @@
+/* JetStream's requests that change or describe streams and consumers, and that get one message: subjects, JSON, errors.
+ *
+ * All of them block, up to NRD_JS_PATIENCE_MS while nobody answers (a leader is being elected, which takes up to 15 s), and
+ * try again until then; not for functions of conn.h's answers. Errors: -ENOENT no such stream, consumer or message; -EEXIST
+ * there is another one of that name; -EBUSY the expected last sequence is another one; -ENOSPC the servers have no room;
+ * -EIO no answer came, or one that means nothing else here; -ENODEV the connection is being closed. -EIO and -ENOSPC leave
+ * a sentence in *ret_why (g_free; ret_why may be NULL); what is in there before is freed. */
+#ifndef NRD_ENGINE_JETSTREAM_API_H
+#define NRD_ENGINE_JETSTREAM_API_H
+
+#include "engine/jetstream/conn.h"
+
+#define NRD_JS_PATIENCE_MS 25000
+#define NRD_JS_GLANCE_MS 4000 /* of who only looks, and is better told that there is no answer */
+
+typedef struct NrdJsStreamInfo {
+    char created[40];   /* as the server writes it: another one is another stream */
+    uint64_t first_seq; /* 0: none yet */
+    uint64_t last_seq;
+    uint64_t messages;
+    uint64_t bytes;
+    int64_t first_ms; /* 0: there is none */
+    int64_t last_ms;
+} NrdJsStreamInfo;
+
+typedef struct NrdJsConsumerInfo {
+    uint64_t floor_seq; /* all up to it is acknowledged */
+    uint64_t pending;   /* not delivered yet */
+    uint64_t ack_pending;
+    uint64_t start_seq; /* what it was made with; 0: from the first */
+} NrdJsConsumerInfo;
+
+/* What a stream is made with, beside its name and its subject. */
+typedef struct NrdJsStreamConfig {
+    int replicas;
+    int64_t max_age_ms; /* 0: no limit */
+    int64_t max_bytes;  /* 0: no limit */
+    const char *description;
+} NrdJsStreamConfig;
+
+typedef struct NrdJsConsumerConfig {
+    int64_t ack_wait_ms;
+    int64_t max_ack_pending;
+    uint64_t start_seq; /* 0: from the first */
+} NrdJsConsumerConfig;
+
+int nrd_js_stream_create(NrdJsConn *conn, const char *stream, const char *subject, const NrdJsStreamConfig *config,
+                         char **ret_why) NRD_MUST_CHECK;
+int nrd_js_stream_update(NrdJsConn *conn, const char *stream, const char *subject, const NrdJsStreamConfig *config,
+                         char **ret_why) NRD_MUST_CHECK;
+int nrd_js_stream_delete(NrdJsConn *conn, const char *stream, char **ret_why) NRD_MUST_CHECK;
+int nrd_js_stream_info(NrdJsConn *conn, const char *stream, int64_t patience_ms, NrdJsStreamInfo *ret_info,
+                       char **ret_why) NRD_MUST_CHECK;
+
+/* The bucket of topic records: as other clients make a key-value bucket with one value for each key. */
+int nrd_js_bucket_create(NrdJsConn *conn, int replicas, char **ret_why) NRD_MUST_CHECK;
+
+/* Makes the durable consumer, or sets one with the same start to that. */
+int nrd_js_consumer_create(NrdJsConn *conn, const char *stream, const NrdJsConsumerConfig *config,
+                           char **ret_why) NRD_MUST_CHECK;
+int nrd_js_consumer_delete(NrdJsConn *conn, const char *stream, char **ret_why) NRD_MUST_CHECK;
+int nrd_js_consumer_info(NrdJsConn *conn, const char *stream, int64_t patience_ms, NrdJsConsumerInfo *ret_info,
+                         char **ret_why) NRD_MUST_CHECK;
+
+/* A message as its stream keeps it. */
+typedef struct NrdJsMessage {
+    uint64_t sequence;
+    int64_t time_ms;
+    char *subject;
+    GHashTable *headers; /* char* -> char*, or NULL */
+    GBytes *data;
+} NrdJsMessage;
+
+void nrd_js_message_clear(NrdJsMessage *message);
+
+/* The first message from sequence on, of this subject (which may have wildcards) or, subject NULL, the one of that sequence.
+ * From the stream's leader, hence the newest. */
+int nrd_js_message_get(NrdJsConn *conn, const char *stream, uint64_t sequence, const char *subject,
+                       NrdJsMessage *ret_message, char **ret_why) NRD_MUST_CHECK;
+
+/* Publishes and waits: the sequence. expected: the subject's last sequence, 0 none; -EBUSY when it is another. A failure
+ * leaves open whether it was stored. */
+int nrd_js_put(NrdJsConn *conn, const char *subject, const void *data, size_t size, bool tombstone, uint64_t expected,
+               uint64_t *ret_sequence, char **ret_why) NRD_MUST_CHECK;
+
+/* The answer to a publish: 0 and the sequence, or an error as above; -EAGAIN: it may pass. Pure. */
+int nrd_js_parse_ack_reply(const char *data, size_t size, uint64_t *ret_sequence, char **ret_why) NRD_MUST_CHECK;
+
+#endif

@@ -1,0 +1,64 @@
+/* The connection to the servers: requests with one answer, and threads for what their answers set off.
+ *
+ * A request is sent with a reply subject of its own below one inbox, which is subscribed once. Its function is called exactly
+ * once: with the answer, or with an error after its time. The client's own thread calls it, so it neither blocks nor calls
+ * anybody outside this folder: it hands that to nrd_js_later. Who waits for an answer (nrd_js_ask) must not be such a
+ * function.
+ *
+ * The connection is made again for ever when it is lost. What was under way then is answered or not: nobody knows, and each
+ * request runs into its time.
+ * Threads: any. Locks: one of its own, taken last; memory only. */
+#ifndef NRD_ENGINE_JETSTREAM_CONN_H
+#define NRD_ENGINE_JETSTREAM_CONN_H
+
+#include "engine/base/macros.h"
+#include "engine/engine.h"
+#include "engine/timer.h"
+
+#include <glib.h>
+#include <nats/nats.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct NrdJsConn NrdJsConn;
+
+/* msg is the function's own (natsMsg_Destroy), NULL with an error: -ETIMEDOUT no answer came, -EAGAIN nobody is there to
+ * answer or it could not be sent, -EMSGSIZE it is too large for the servers, -ENODEV the connection is being closed. */
+typedef void (*NrdJsReplyFn)(void *user_data, int error, natsMsg *msg);
+
+/* Connects to one of the servers (a list with commas). On failure *ret_why (g_free) is a sentence. reconnected is called,
+ * on a thread of nrd_js_later, after each loss that has passed. Blocks, up to a few seconds for each server. */
+int nrd_js_conn_open(const char *url, NrdTimers *timers, void (*reconnected)(void *user_data), void *user_data,
+                     NrdJsConn **ret_conn, char **ret_why) NRD_MUST_CHECK;
+
+/* From now on nobody waits: who asks is answered -ENODEV, and so is who has asked. */
+void nrd_js_conn_stop(NrdJsConn *conn);
+
+/* Stops it first; waits for what nrd_js_later has. Takes NULL. */
+void nrd_js_conn_close(NrdJsConn *conn);
+
+natsConnection *nrd_js_conn_nats(NrdJsConn *conn); /* for subscriptions and messages without an answer */
+bool nrd_js_conn_is_up(NrdJsConn *conn);
+int nrd_js_conn_n_servers(NrdJsConn *conn);      /* named, or told of by the others */
+size_t nrd_js_conn_max_payload(NrdJsConn *conn); /* of a message, with its headers */
+
+/* A subject that nobody else uses (g_free). */
+char *nrd_js_new_inbox(NrdJsConn *conn);
+
+/* Sends, and calls fn with the answer. headers: name, value, ..., NULL; or NULL. Does not wait. */
+void nrd_js_request(NrdJsConn *conn, const char *subject, const char *const *headers, const void *data, size_t size,
+                    int64_t timeout_ms, NrdJsReplyFn fn, void *user_data);
+
+/* The same, and waits. Errors as of NrdJsReplyFn. The caller destroys *ret_msg. */
+int nrd_js_ask(NrdJsConn *conn, const char *subject, const char *const *headers, const void *data, size_t size,
+               int64_t timeout_ms, natsMsg **ret_msg) NRD_MUST_CHECK;
+
+/* A message without an answer; a failure is told by what does not come of it. Does not wait. */
+void nrd_js_tell(NrdJsConn *conn, const char *subject, const char *reply, const char *text);
+
+/* Calls fn on a thread that may block. */
+void nrd_js_later(NrdJsConn *conn, void (*fn)(void *user_data), void *user_data);
+void nrd_js_done_later(NrdJsConn *conn, NrdDoneFn done, void *user_data, int error);
+
+#endif

@@ -1,0 +1,406 @@
+/* The engine as a whole: its start and end, the table of topics, creating and removing them.
+ *
+ * There is one way for a topic into the table and out of it, whoever made or removed it: the bucket is followed, entry by
+ * entry, once a second and after each change of this daemon's own. */
+#include "engine/jetstream/js_private.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/names.h"
+
+#define FOLLOW_MS 1000
+#define MAX_REPLICAS_BY_ITSELF 3
+#define REMOVE_WAIT_MS 200 /* how long a removal waits for handles that are being released */
+
+static void unref_topic(gpointer topic)
+{
+    nrd_js_topic_unref(topic);
+}
+
+/* ---- following the bucket ---- */
+
+static NrdTopic *lookup(NrdEngine *engine, const char *name)
+{
+    g_mutex_lock(&engine->topics_lock);
+    NrdTopic *topic = g_hash_table_lookup(engine->topics, name);
+    if (topic)
+        nrd_js_topic_ref(topic);
+    g_mutex_unlock(&engine->topics_lock);
+    return topic;
+}
+
+static void drop(NrdEngine *engine, NrdTopic *topic)
+{
+    g_mutex_lock(&engine->topics_lock);
+    g_hash_table_remove(engine->topics, topic->name);
+    g_mutex_unlock(&engine->topics_lock);
+    nrd_js_topic_gone(topic);
+}
+
+static void add(NrdEngine *engine, NrdTopic *topic)
+{
+    g_mutex_lock(&engine->topics_lock);
+    g_hash_table_replace(engine->topics, topic->name, topic);
+    g_mutex_unlock(&engine->topics_lock);
+}
+
+static NrdTopic *topic_of_entry(NrdEngine *engine, const NrdJsEntry *entry)
+{
+    NrdTopicRecord *record = NULL;
+    char *why = NULL;
+    gsize size;
+    const void *text = g_bytes_get_data(entry->text, &size);
+    if (nrd_topic_record_decode(entry->name, text, size, &record, &why) < 0)
+        nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ entry->name, NRD_NO_PARTITION, NRD_NO_OFFSET },
+                 "the topic is out of service: %s; put the key right in the bucket " NRD_JS_BUCKET, why);
+    return nrd_js_topic_new(engine, entry->name, record, entry->revision, why);
+}
+
+/* A record of the same incarnation changes the topic that is there; another one is another topic. */
+static void apply_entry(NrdEngine *engine, const NrdJsEntry *entry)
+{
+    if (nrd_topic_name_check(entry->name) < 0)
+        return;
+    NrdTopic *now = lookup(engine, entry->name);
+    NrdTopic *next = entry->removed ? NULL : topic_of_entry(engine, entry);
+    if (now && next && next->record && strcmp(now->id, next->id) == 0) {
+        nrd_js_topic_put_record(now, g_steal_pointer(&next->record), entry->revision);
+        nrd_js_topic_unref(next);
+        next = NULL;
+    } else if (now) {
+        drop(engine, now);
+    }
+    if (next)
+        add(engine, next);
+    nrd_js_topic_unref(now);
+}
+
+int nrd_js_follow_admin_held(NrdEngine *engine, char **ret_why)
+{
+    for (;;) {
+        NrdJsEntry entry;
+        int rc = nrd_js_store_next(engine, engine->followed + 1, &entry, ret_why);
+        if (rc < 0) {
+            if (rc == -ENOENT && ret_why)
+                g_clear_pointer(ret_why, g_free);
+            return rc == -ENOENT ? 0 : rc;
+        }
+        apply_entry(engine, &entry);
+        engine->followed = entry.revision;
+        nrd_js_entry_clear(&entry);
+    }
+}
+
+/* Failures are told by whoever needs something. */
+static void on_follow(void *user_data)
+{
+    NrdEngine *engine = user_data;
+    if (nrd_js_conn_is_up(engine->conn)) {
+        g_mutex_lock(&engine->admin);
+        (void)!nrd_js_follow_admin_held(engine, NULL);
+        g_mutex_unlock(&engine->admin);
+    }
+    nrd_timer_set(engine->timers, &engine->follow_timer, nrd_clock_mono_ms() + FOLLOW_MS);
+}
+
+/* ---- start and end ---- */
+
+static void on_reconnected(void *user_data)
+{
+    NrdEngine *engine = user_data;
+    if (engine->pulls)
+        nrd_js_pulls_reconnected(engine->pulls);
+}
+
+static const char *durability_of(int replicas, bool synced)
+{
+    if (replicas > 1)
+        return synced ? "quorum+fsync" : "quorum";
+    return synced ? "server+fsync" : "server";
+}
+
+static int check_options(const NrdEngineOptions *options, NrdTopicConfig *ret_defaults, char **ret_why)
+{
+    nrd_topic_config_defaults(ret_defaults);
+    if (options->require_fsync && !options->fsync_asserted) {
+        *ret_why =
+            g_strdup("require_fsync: by themselves NATS servers acknowledge what is only in memory. If all of them run "
+                     "with sync_interval: always (2.10.23 or later), or on file systems mounted sync, say so with "
+                     "fsync=asserted");
+        return -EINVAL;
+    }
+    if (!options->topic_defaults)
+        return 0;
+    return nrd_topic_config_apply(ret_defaults, options->topic_defaults, strlen(options->topic_defaults), ret_why);
+}
+
+static int ensure_bucket(NrdEngine *engine, char **ret_why)
+{
+    NrdJsStreamInfo info;
+    int rc = nrd_js_stream_info(engine->conn, NRD_JS_KV_STREAM, NRD_JS_PATIENCE_MS, &info, ret_why);
+    if (rc != -ENOENT)
+        return rc;
+    g_clear_pointer(ret_why, g_free);
+    if (engine->read_only) {
+        *ret_why = g_strdup("the NATS servers have no topics of naradfs yet (no bucket " NRD_JS_BUCKET
+                            "), and a read-only mount makes none");
+        return -EROFS;
+    }
+    rc = nrd_js_bucket_create(engine->conn, engine->replicas, ret_why);
+    return rc == -EEXIST ? 0 : rc; /* somebody else was faster */
+}
+
+static void engine_free(NrdEngine *engine)
+{
+    if (engine->conn)
+        nrd_js_conn_stop(engine->conn);
+    if (engine->timers)
+        nrd_timer_drain(engine->timers, &engine->follow_timer);
+    if (engine->pulls)
+        nrd_js_pulls_stop(engine->pulls); /* its timer sends what is in the hand back */
+    nrd_js_conn_close(engine->conn);
+    nrd_js_pulls_free(engine->pulls);
+    g_hash_table_unref(engine->topics);
+    nrd_timers_free(engine->timers);
+    g_mutex_clear(&engine->admin);
+    g_mutex_clear(&engine->topics_lock);
+    g_free(engine);
+}
+
+static int start(NrdEngine *engine, const NrdEngineOptions *options, char **ret_why)
+{
+    int rc = check_options(options, &engine->defaults, ret_why);
+    if (rc == 0)
+        rc = nrd_js_conn_open(options->url, engine->timers, on_reconnected, engine, &engine->conn, ret_why);
+    if (rc < 0)
+        return rc;
+    engine->replicas =
+        options->replicas > 0 ? options->replicas : MIN(nrd_js_conn_n_servers(engine->conn), MAX_REPLICAS_BY_ITSELF);
+    engine->durability = durability_of(engine->replicas, options->fsync_asserted);
+    engine->pulls = nrd_js_pulls_new(engine);
+    rc = ensure_bucket(engine, ret_why);
+    g_mutex_lock(&engine->admin);
+    if (rc == 0)
+        rc = nrd_js_follow_admin_held(engine, ret_why);
+    g_mutex_unlock(&engine->admin);
+    return rc;
+}
+
+int nrd_js_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, char **ret_why)
+{
+    NrdEngine *engine = g_new0(NrdEngine, 1);
+    engine->table = &nrd_js_table;
+    engine->read_only = options->read_only;
+    engine->timers = nrd_timers_new();
+    engine->topics = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, unref_topic);
+    g_mutex_init(&engine->admin);
+    g_mutex_init(&engine->topics_lock);
+    nrd_timer_init(&engine->follow_timer, on_follow, engine, true);
+    *ret_why = NULL;
+    int rc = start(engine, options, ret_why);
+    if (rc < 0) {
+        if (!*ret_why)
+            *ret_why = g_strdup_printf("the NATS servers could not be used: %s", g_strerror(-rc));
+        engine_free(engine);
+        return rc;
+    }
+    nrd_diag(NRD_LEVEL_NOTICE, NRD_NOWHERE, "records are in NATS JetStream, %d cop%s of each; durability %s",
+             engine->replicas, engine->replicas == 1 ? "y" : "ies", engine->durability);
+    nrd_timer_set(engine->timers, &engine->follow_timer, nrd_clock_mono_ms() + FOLLOW_MS);
+    *ret_engine = engine;
+    return 0;
+}
+
+void nrd_js_engine_stop(NrdEngine *engine)
+{
+    atomic_store(&engine->stopping, true);
+    nrd_js_pulls_interrupt(engine->pulls, NULL, -ENODEV);
+}
+
+int nrd_js_engine_close(NrdEngine *engine)
+{
+    engine_free(engine);
+    return 0;
+}
+
+/* The servers' disks are not this machine's: no blocks, as of file systems without a disk. */
+int nrd_js_engine_statvfs(NrdEngine *engine, struct statvfs *ret_st)
+{
+    *ret_st = (struct statvfs){ .f_bsize = 4096, .f_frsize = 4096 };
+    return 0;
+}
+
+bool nrd_js_engine_read_only(const NrdEngine *engine)
+{
+    return engine->read_only;
+}
+
+const char *nrd_js_engine_durability(NrdEngine *engine)
+{
+    return engine->durability;
+}
+
+/* ---- topics ---- */
+
+GPtrArray *nrd_js_topics(NrdEngine *engine)
+{
+    GPtrArray *topics = g_ptr_array_new_with_free_func(unref_topic);
+    GHashTableIter iter;
+    gpointer topic;
+    g_mutex_lock(&engine->topics_lock);
+    g_hash_table_iter_init(&iter, engine->topics);
+    while (g_hash_table_iter_next(&iter, NULL, &topic))
+        g_ptr_array_add(topics, nrd_js_topic_ref(topic));
+    g_mutex_unlock(&engine->topics_lock);
+    return topics;
+}
+
+GPtrArray *nrd_js_engine_topic_names(NrdEngine *engine)
+{
+    g_mutex_lock(&engine->topics_lock);
+    GPtrArray *names = nrd_names_sorted(engine->topics);
+    g_mutex_unlock(&engine->topics_lock);
+    return names;
+}
+
+int nrd_js_topic_find(NrdEngine *engine, const char *name, NrdTopic **ret_topic)
+{
+    NrdTopic *topic = lookup(engine, name);
+    if (!topic)
+        return -ENOENT;
+    *ret_topic = topic;
+    return 0;
+}
+
+/* Streams first: a record whose streams are missing would be a topic that has lost them. A crash in between leaves empty
+ * streams of an incarnation that nobody has. */
+static int create_admin_held(NrdEngine *engine, const NrdTopicRecord *record, NrdTopic **ret_topic, char **ret_why)
+{
+    uint64_t revision = 0;
+    int rc = nrd_js_store_vacancy(engine, record->name, &revision, ret_why);
+    if (rc == 0)
+        rc = nrd_js_topic_make_streams(engine, record, 0);
+    if (rc < 0)
+        return rc;
+    rc = nrd_js_store_put(engine, record, revision, &revision, ret_why);
+    if (rc == -EBUSY) { /* another daemon was faster; for certain, as no other failure is */
+        nrd_js_topic_delete_streams(engine, record, 0);
+        rc = -EEXIST;
+    }
+    int follow_rc = nrd_js_follow_admin_held(engine, NULL);
+    if (rc == 0)
+        rc = follow_rc;
+    return rc < 0 ? rc : nrd_js_topic_find(engine, record->name, ret_topic);
+}
+
+int nrd_js_topic_create(NrdEngine *engine, const char *name, const NrdAttr *attr, uint32_t umask, NrdTopic **ret_topic)
+{
+    int rc = nrd_topic_name_check(name);
+    if (rc < 0) {
+        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE,
+                 "no topic can be named '%.300s': up to 200 of A-Z a-z 0-9 . _ -, not beginning with '.', without "
+                 "'.stale-'",
+                 name);
+        return rc;
+    }
+    if (engine->read_only)
+        return -EROFS;
+    g_autofree char *why = NULL;
+    NrdTopicRecord *record = nrd_topic_record_new(name);
+    record->config = engine->defaults;
+    record->attr = (NrdFileAttr){ attr->uid, attr->gid, attr->mode };
+    record->umask = umask;
+    g_mutex_lock(&engine->admin);
+    rc = create_admin_held(engine, record, ret_topic, &why);
+    g_mutex_unlock(&engine->admin);
+    nrd_topic_record_free(record);
+    if (rc < 0 && rc != -EEXIST)
+        nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ name, NRD_NO_PARTITION, NRD_NO_OFFSET },
+                 "the topic could not be created: %s", why ? why : g_strerror(-rc));
+    return rc;
+}
+
+/* The record first, as it is what makes a topic; streams that stay, because the servers do not answer, are nobody's. */
+static int remove_admin_held(NrdTopic *topic)
+{
+    NrdEngine *engine = topic->engine;
+    g_autofree char *why = NULL;
+    g_mutex_lock(&topic->lock);
+    NrdTopicRecord *record = topic->record ? nrd_topic_record_copy(topic->record) : NULL;
+    uint64_t revision = topic->revision;
+    g_mutex_unlock(&topic->lock);
+    if (!record)
+        return -EIO;
+    int rc = nrd_js_store_remove(engine, topic->name, revision, &why);
+    (void)!nrd_js_follow_admin_held(engine, NULL);
+    if (rc == 0)
+        nrd_js_topic_delete_streams(engine, record, 0);
+    else
+        nrd_diag(NRD_LEVEL_ERROR, nrd_js_topic_place(topic), "the topic could not be removed: %s",
+                 why ? why : g_strerror(-rc));
+    nrd_topic_record_free(record);
+    return rc;
+}
+
+static bool wait_for_holds(NrdTopic *topic)
+{
+    bool held = true;
+    for (int waited_ms = 0; held && waited_ms <= REMOVE_WAIT_MS; waited_ms += 10) {
+        if (waited_ms > 0)
+            g_usleep(10 * 1000);
+        g_mutex_lock(&topic->lock);
+        held = topic->n_holds > 0;
+        g_mutex_unlock(&topic->lock);
+    }
+    return !held;
+}
+
+static int check_empty(NrdTopic *topic)
+{
+    for (uint32_t i = 0; i < nrd_js_topic_n_partitions(topic); i++) {
+        NrdPartition *partition = nrd_js_topic_partition(topic, i);
+        int rc = nrd_js_partition_look(partition, NRD_JS_PATIENCE_MS);
+        g_mutex_lock(&partition->lock);
+        bool empty = partition->info.messages == 0;
+        g_mutex_unlock(&partition->lock);
+        if (rc < 0 && rc != -ENOENT)
+            return rc;
+        if (rc == 0 && !empty)
+            return -ENOTEMPTY;
+    }
+    return 0;
+}
+
+static int check_removable(NrdTopic *topic)
+{
+    if (topic->engine->read_only)
+        return -EROFS;
+    return atomic_load(&topic->deleted) ? -EIDRM : 0;
+}
+
+int nrd_js_topic_remove(NrdTopic *topic)
+{
+    int rc = check_removable(topic);
+    if (rc == 0)
+        rc = check_empty(topic);
+    if (rc == 0 && !wait_for_holds(topic))
+        rc = -EBUSY;
+    if (rc < 0)
+        return rc == -EIDRM ? -ENOENT : rc;
+    g_mutex_lock(&topic->engine->admin);
+    rc = remove_admin_held(topic);
+    g_mutex_unlock(&topic->engine->admin);
+    return rc;
+}
+
+int nrd_js_topic_delete(NrdTopic *topic, const char *id)
+{
+    int rc = check_removable(topic);
+    if (rc == 0 && strcmp(id, topic->id) != 0)
+        rc = -EINVAL;
+    if (rc < 0)
+        return rc;
+    g_mutex_lock(&topic->engine->admin);
+    rc = remove_admin_held(topic);
+    g_mutex_unlock(&topic->engine->admin);
+    return rc;
+}

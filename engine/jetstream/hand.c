@@ -1,0 +1,147 @@
+/* Records that were delivered to this daemon: handed over under a lease, or kept in the hand until somebody takes them. See
+ * pull_private.h. */
+#include "engine/jetstream/pull_private.h"
+
+#include "engine/base/clock.h"
+
+#define HAND_MAX_MS 10000
+
+/* ---- records ---- */
+
+NrdJsGot *nrd_js_got_new(NrdPartition *partition, natsMsg *msg)
+{
+    NrdJsGot *got = g_new0(NrdJsGot, 1);
+    got->partition = partition;
+    got->msg = msg;
+    nrd_js_topic_ref(partition->topic);
+    return got;
+}
+
+void nrd_js_got_free(NrdJsGot *got)
+{
+    NrdTopic *topic = got->partition->topic;
+    natsMsg_Destroy(got->msg);
+    g_free(got);
+    nrd_js_topic_unref(topic);
+}
+
+void nrd_js_got_give_back(NrdJsGot *got)
+{
+    nrd_js_give_back(got->partition->topic->engine, natsMsg_GetReply(got->msg));
+    nrd_js_got_free(got);
+}
+
+bool nrd_js_is_record(natsMsg *msg)
+{
+    const char *reply = natsMsg_GetReply(msg);
+    return reply && g_str_has_prefix(reply, "$JS.ACK.");
+}
+
+/* The servers' time for a record that was in the hand began when it came. */
+static void restart_clock(NrdJsGot *got)
+{
+    if (got->until_ms > 0)
+        nrd_js_tell(got->partition->topic->engine->conn, natsMsg_GetReply(got->msg), NULL, "+WPI");
+}
+
+bool nrd_js_got_lease(NrdJsGot *got, NrdDelivery *ret_delivery, uint8_t **ret_key)
+{
+    NrdJsAckSubject parts;
+    const char *reply = natsMsg_GetReply(got->msg);
+    const char *key = NULL;
+    size_t key_size;
+    if (nrd_js_parse_ack(reply, &parts) < 0)
+        return false;
+    restart_clock(got);
+    (void)natsMsgHeader_Get(got->msg, NRD_JS_KEY_HEADER, &key);
+    nrd_js_decode_key(key, ret_key, &key_size);
+    *ret_delivery = (NrdDelivery){
+        .partition = got->partition->number,
+        .offset = parts.sequence - 1,
+        .nonce = nrd_js_lease_add(got->partition, parts.sequence - 1, reply),
+        .timestamp_ms = parts.time_ns / 1000000,
+        .key = *ret_key,
+        .key_size = key_size,
+        .payload = (const uint8_t *)natsMsg_GetData(got->msg),
+        .payload_size = (size_t)natsMsg_GetDataLength(got->msg),
+    };
+    nrd_js_partition_grew(got->partition, parts.sequence, false);
+    return true;
+}
+
+void nrd_js_got_hand_over(NrdJsGot *got, NrdDeliverFn deliver, void *user_data)
+{
+    NrdDelivery delivery;
+    g_autofree uint8_t *key = NULL;
+    if (nrd_js_got_lease(got, &delivery, &key))
+        deliver(user_data, 0, &delivery);
+    else
+        deliver(user_data, -EIO, NULL);
+    nrd_js_got_free(got);
+}
+
+static void run_answer(void *user_data)
+{
+    NrdJsAnswer *answer = user_data;
+    if (answer->got)
+        nrd_js_got_hand_over(answer->got, answer->deliver, answer->user_data);
+    else
+        answer->deliver(answer->user_data, answer->error, NULL);
+    g_free(answer);
+}
+
+void nrd_js_pull_answer_later(NrdJsPulls *pulls, NrdJsAnswer answer)
+{
+    nrd_js_later(pulls->engine->conn, run_answer, g_memdup2(&answer, sizeof answer));
+}
+
+/* ---- the hand ---- */
+
+static bool is_of(const NrdPartition *partition, const void *source)
+{
+    return partition == source || partition->topic == source;
+}
+
+/* The oldest record in the hand of a partition or topic; the caller's, or NULL. */
+NrdJsGot *nrd_js_hand_take_locked(NrdJsPulls *pulls, const void *source)
+{
+    for (GList *l = pulls->hand.head; l; l = l->next) {
+        NrdJsGot *got = l->data;
+        if (!is_of(got->partition, source))
+            continue;
+        g_queue_delete_link(&pulls->hand, l);
+        return got;
+    }
+    return NULL;
+}
+
+bool nrd_js_hand_has_locked(NrdJsPulls *pulls, const void *source)
+{
+    for (GList *l = pulls->hand.head; l; l = l->next)
+        if (is_of(((NrdJsGot *)l->data)->partition, source))
+            return true;
+    return false;
+}
+
+/* What is leased and not taken stays for half its time. */
+void nrd_js_hand_put_locked(NrdJsPulls *pulls, NrdJsGot *got)
+{
+    int64_t timeout_ms = nrd_js_topic_config(got->partition->topic).visibility_timeout_ms;
+    got->until_ms = nrd_clock_mono_ms() + MIN(timeout_ms / 2, HAND_MAX_MS);
+    g_queue_push_tail(&pulls->hand, got);
+    nrd_timer_set_earlier(pulls->engine->timers, &pulls->timer, got->until_ms);
+}
+
+GPtrArray *nrd_js_hand_stale_locked(NrdJsPulls *pulls, int64_t now_ms)
+{
+    GPtrArray *stale = g_ptr_array_new();
+    for (GList *l = pulls->hand.head; l;) {
+        GList *next = l->next;
+        if (((NrdJsGot *)l->data)->until_ms <= now_ms) {
+            g_ptr_array_add(stale, l->data);
+            g_queue_delete_link(&pulls->hand, l);
+        }
+        l = next;
+    }
+    return stale;
+}

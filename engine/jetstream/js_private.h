@@ -1,0 +1,202 @@
+/* What the files of this folder share: the objects behind engine.h, and how they are locked.
+ *
+ *   conn.c      the connection, requests       api.c      JetStream's requests      names.c    what things are called
+ *   engine.c    start, end, the topics' table  store.c    records of topics         topic.c    one topic, its settings
+ *   partition.c what is known of a stream      outbox.c   records on their way      producer.c producing
+ *   pull.c      those who wait for records     ask.c      what is asked for them    now.c      readers that never wait
+ *   hand.c      records that have come         lease.c    leases, settling          consume.c  watches, and consuming
+ *   settle.c    settling durably, of topics    gather.c   several answers as one   glance.c   the engine at a glance
+ *   settings.c  a topic's record               reading.c  records, and the log     table.c    the table, what is not there
+ *
+ * Locks, in the order they may be taken, none of them held across an answer that is waited for but `admin` and a topic's
+ * `guard`, nor across a call to who called us:
+ *
+ *   admin       creating and removing topics, and following what others do to them
+ *   guard       of a topic: changing its record
+ *   outbox lock, pulls lock, lease lock, topic lock, partition lock, topics lock, conn.c's
+ */
+#ifndef NRD_ENGINE_JETSTREAM_JS_PRIVATE_H
+#define NRD_ENGINE_JETSTREAM_JS_PRIVATE_H
+
+#include "engine/base/diag.h"
+#include "engine/jetstream/api.h"
+#include "engine/jetstream/conn.h"
+#include "engine/jetstream/jetstream.h"
+#include "engine/jetstream/names.h"
+#include "engine/meta/topic_record.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+extern const NrdEngineTable nrd_js_table;
+
+#define NRD_JS_DECLARE(name) typeof(nrd_##name) nrd_js_##name;
+NRD_ENGINE_FUNCTIONS(NRD_JS_DECLARE)
+#undef NRD_JS_DECLARE
+void nrd_js_topic_keep_refusal(NrdTopic *topic, char *text);
+
+typedef struct NrdJsPulls NrdJsPulls;
+typedef struct NrdJsLeases NrdJsLeases;
+
+struct NrdEngine {
+    const NrdEngineTable *table; /* first: see table.h */
+    NrdJsConn *conn;
+    NrdTimers *timers;
+    bool read_only;
+    int replicas;
+    const char *durability;
+    NrdTopicConfig defaults;
+    NrdJsPulls *pulls;
+    atomic_bool stopping;
+    NrdTimer follow_timer; /* for what other daemons do to topics */
+    GMutex admin;
+    uint64_t followed; /* guarded by admin: the bucket's last sequence that was looked at */
+    GMutex topics_lock;
+    GHashTable *topics; /* guarded by topics_lock: name -> NrdTopic*, one reference each */
+};
+
+struct NrdTopic {
+    const NrdEngineTable *table; /* first: see table.h */
+    gint refs;                   /* atomic */
+    NrdEngine *engine;
+    char *name;
+    char id[NRD_INCARNATION_DIGITS + 1];
+    atomic_bool deleted;
+    GMutex guard;
+    GMutex lock;
+    /* guarded by lock */
+    NrdTopicRecord *record; /* NULL when it is damaged */
+    uint64_t revision;      /* of the record in its bucket */
+    char *fault;            /* why it is out of service, or NULL */
+    GPtrArray *partitions;  /* of NrdPartition*, grows only */
+    GPtrArray *outboxes;    /* open producers of the topic as a whole, not referenced */
+    uint32_t n_holds;
+    char *refusal;
+    int64_t refused_ms;
+    atomic_uint turn; /* the partition that the next of its consumers is offered first */
+};
+
+struct NrdPartition {
+    const NrdEngineTable *table; /* first: see table.h */
+    NrdTopic *topic;
+    uint32_t number;
+    char *stream;
+    char *subject;
+    NrdJsLeases *leases;
+    atomic_bool has_consumer; /* it was made, as far as this daemon knows, as the settings say */
+    GMutex lock;
+    /* guarded by lock */
+    bool known;
+    int64_t known_ms; /* monotonic */
+    NrdJsStreamInfo info;
+    NrdJsConsumerInfo consumer;
+    bool no_consumer;
+    int64_t grew_ms;    /* monotonic: of the last record that this daemon published */
+    int64_t suspect_ms; /* since when it does not look like what was known; 0: it does */
+    char *reason;       /* why nothing is known now, or NULL */
+    char *poison;       /* why it takes and serves nothing until a person has looked, or NULL */
+    int commit_errno;
+    GPtrArray *outboxes; /* open producers, not referenced */
+};
+
+/* ---- engine.c ---- */
+
+/* Looks for what was done to topics by others, this daemon's other threads included; or by this one just now. Admin held. Blocks. */
+int nrd_js_follow_admin_held(NrdEngine *engine, char **ret_why) NRD_MUST_CHECK;
+GPtrArray *nrd_js_topics(NrdEngine *engine); /* references; g_ptr_array_unref */
+
+/* ---- store.c ---- */
+
+/* A value of the bucket. */
+typedef struct NrdJsEntry {
+    char *name; /* of the topic */
+    uint64_t revision;
+    bool removed;
+    GBytes *text; /* of the record */
+} NrdJsEntry;
+
+void nrd_js_entry_clear(NrdJsEntry *entry);
+/* The first from `sequence` on; -ENOENT there is none. Blocks. */
+int nrd_js_store_next(NrdEngine *engine, uint64_t sequence, NrdJsEntry *ret_entry, char **ret_why) NRD_MUST_CHECK;
+/* -EBUSY: the record is not at that revision (0: there is none, or it was removed). Blocks. */
+int nrd_js_store_put(NrdEngine *engine, const NrdTopicRecord *record, uint64_t revision, uint64_t *ret_revision,
+                     char **ret_why) NRD_MUST_CHECK;
+int nrd_js_store_remove(NrdEngine *engine, const char *name, uint64_t revision, char **ret_why) NRD_MUST_CHECK;
+/* The revision that a new record of that name follows: 0, or that of a removal; -EEXIST there is a record. Blocks. */
+int nrd_js_store_vacancy(NrdEngine *engine, const char *name, uint64_t *ret_revision, char **ret_why) NRD_MUST_CHECK;
+
+/* ---- topic.c ---- */
+
+/* record is taken over; NULL: it is damaged, and fault (taken over) says how. One reference, the caller's. */
+NrdTopic *nrd_js_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *record, uint64_t revision, char *fault);
+/* The record that the bucket has now (taken over). */
+void nrd_js_topic_put_record(NrdTopic *topic, NrdTopicRecord *record, uint64_t revision);
+/* It is gone: everybody who waits or holds it is told. */
+void nrd_js_topic_gone(NrdTopic *topic);
+NrdTopicConfig nrd_js_topic_config(NrdTopic *topic);
+NrdPlace nrd_js_topic_place(const NrdTopic *topic);
+int nrd_js_topic_usable(NrdTopic *topic) NRD_MUST_CHECK; /* -EIDRM, -EIO */
+/* Streams for partitions [from, config.partitions). Blocks. */
+int nrd_js_topic_make_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t from) NRD_MUST_CHECK;
+/* Sets those of partitions [0, end) to the record's retention. Blocks. */
+int nrd_js_topic_update_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t end) NRD_MUST_CHECK;
+void nrd_js_topic_delete_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t from);
+
+/* ---- partition.c ---- */
+
+NrdPartition *nrd_js_partition_new(NrdTopic *topic, uint32_t number);
+void nrd_js_partition_free(NrdPartition *partition);
+NrdPlace nrd_js_partition_place(const NrdPartition *partition);
+int nrd_js_partition_usable(NrdPartition *partition) NRD_MUST_CHECK; /* -EIDRM, -EIO poisoned */
+/* Asks the servers. -ENOENT: the stream is gone. Blocks. */
+int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms) NRD_MUST_CHECK;
+/* Whether the last look was not answered. */
+bool nrd_js_partition_is_silent(NrdPartition *partition);
+/* A record of that sequence is there; published: this daemon's was acknowledged just now. */
+void nrd_js_partition_grew(NrdPartition *partition, uint64_t sequence, bool published);
+/* Whether its consumer may not know yet of what this daemon has published: it follows another server's copy. */
+bool nrd_js_partition_may_lag(NrdPartition *partition);
+/* This daemon has taken or settled something: who asks how things are has the servers asked. */
+void nrd_js_partition_changed(NrdPartition *partition);
+/* The end of what is known to be committed, as a sequence; asked for anew when `fresh`. */
+int nrd_js_partition_last(NrdPartition *partition, bool fresh, uint64_t *ret_first, uint64_t *ret_last) NRD_MUST_CHECK;
+void nrd_js_partition_committed(NrdPartition *partition, int error);
+int nrd_js_partition_need_consumer(NrdPartition *partition) NRD_MUST_CHECK; /* blocks the first time */
+
+/* ---- outbox.c ---- */
+
+typedef struct NrdJsOutbox NrdJsOutbox;
+void nrd_js_outboxes_fail(GPtrArray *outboxes, int error); /* references; each answers who waits */
+NrdJsOutbox *nrd_js_outbox_ref(NrdJsOutbox *outbox);
+
+/* ---- pull.c ---- */
+
+NrdJsPulls *nrd_js_pulls_new(NrdEngine *engine);
+/* Nobody takes any more, and nothing is set off by time. The connection is still there. */
+void nrd_js_pulls_stop(NrdJsPulls *pulls);
+void nrd_js_pulls_free(NrdJsPulls *pulls);
+/* Answers who waits on this topic (NULL: on any) with error. */
+void nrd_js_pulls_interrupt(NrdJsPulls *pulls, NrdTopic *topic, int error);
+void nrd_js_pulls_reconnected(NrdJsPulls *pulls);
+
+/* ---- lease.c ---- */
+
+NrdJsLeases *nrd_js_leases_new(NrdPartition *partition);
+void nrd_js_leases_free(NrdJsLeases *leases);
+/* A lease for a delivery: its nonce. reply is the subject that settles it. */
+uint64_t nrd_js_lease_add(NrdPartition *partition, uint64_t offset, const char *reply);
+void nrd_js_leases_clear(NrdPartition *partition); /* all are void */
+/* The subject that settles a live lease (g_free), or NULL. */
+char *nrd_js_lease_subject(NrdPartition *partition, uint64_t offset, uint64_t nonce);
+/* Forgets a lease that nobody was given; its delivery is still the caller's. */
+void nrd_js_lease_drop(NrdPartition *partition, uint64_t nonce);
+/* Gives a delivery back that nobody was given. */
+void nrd_js_give_back(NrdEngine *engine, const char *reply);
+
+/* ---- reading.c ---- */
+
+/* The key of a message's headers (g_free), by what gets a header. */
+void nrd_js_decode_key(const char *header, uint8_t **ret_key, size_t *ret_size);
+
+#endif

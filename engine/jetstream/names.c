@@ -1,0 +1,66 @@
+/* See names.h. */
+#include "engine/jetstream/names.h"
+
+#include <errno.h>
+#include <glib.h>
+#include <stdbool.h>
+#include <string.h>
+
+char *nrd_js_encode_topic(const char *topic)
+{
+    return g_strdelimit(g_strdup(topic), ".", '=');
+}
+
+char *nrd_js_decode_topic(const char *text)
+{
+    return g_strdelimit(g_strdup(text), "=", '.');
+}
+
+char *nrd_js_stream_name(const char *topic, const char *id, uint32_t partition)
+{
+    g_autofree char *name = nrd_js_encode_topic(topic);
+    return g_strdup_printf("narad_%s_%s_p%05u", name, id, partition);
+}
+
+char *nrd_js_subject(const char *topic, const char *id, uint32_t partition)
+{
+    g_autofree char *name = nrd_js_encode_topic(topic);
+    return g_strdup_printf("narad.%s.%s.p%05u", name, id, partition);
+}
+
+static bool partition_of_stream(const char *stream, uint32_t *ret_partition)
+{
+    const char *end = strrchr(stream, '_');
+    guint64 number;
+    if (!end || end[1] != 'p' || !g_ascii_string_to_unsigned(end + 2, 10, 0, G_MAXUINT32, &number, NULL))
+        return false;
+    *ret_partition = (uint32_t)number;
+    return true;
+}
+
+/* $JS ACK stream consumer delivered sequence consumer-sequence time pending, or $JS ACK domain account stream ... pending
+ * and perhaps a random token. */
+int nrd_js_parse_ack(const char *subject, NrdJsAckSubject *ret_parts)
+{
+    g_auto(GStrv) tokens = g_strsplit(subject, ".", -1);
+    guint n = g_strv_length(tokens);
+    if (n < 9 || n == 10 || strcmp(tokens[0], "$JS") != 0 || strcmp(tokens[1], "ACK") != 0)
+        return -EINVAL;
+    char **names = tokens + (n == 9 ? 2 : 4);
+    uint32_t partition;
+    guint64 delivered, sequence, time_ns, pending;
+    if (!partition_of_stream(names[0], &partition) ||
+        !g_ascii_string_to_unsigned(names[2], 10, 1, G_MAXUINT64, &delivered, NULL) ||
+        !g_ascii_string_to_unsigned(names[3], 10, 1, G_MAXUINT64, &sequence, NULL) ||
+        !g_ascii_string_to_unsigned(names[5], 10, 0, G_MAXINT64, &time_ns, NULL) ||
+        !g_ascii_string_to_unsigned(names[6], 10, 0, G_MAXUINT64, &pending, NULL))
+        return -EINVAL;
+    *ret_parts = (NrdJsAckSubject){ partition, sequence, (int64_t)time_ns, delivered, pending };
+    return 0;
+}
+
+int64_t nrd_js_parse_time_ms(const char *text)
+{
+    g_autoptr(GDateTime) time = text ? g_date_time_new_from_iso8601(text, NULL) : NULL;
+    return time ? g_date_time_to_unix(time) * 1000 + g_date_time_get_microsecond(time) / 1000 : 0;
+}

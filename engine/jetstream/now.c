@@ -1,0 +1,162 @@
+/* What is there now, on the thread that asks: for readers that never wait. See pull_private.h. */
+#include "engine/jetstream/pull_private.h"
+
+#include "engine/base/clock.h"
+
+/* ---- what is there now, at once ---- */
+
+#define FEW 8
+#define MANY 256
+#define SILENCE_MS 100
+#define LAST_MS 10
+
+/* How long to wait for the next record of a round. The servers send what is there without a pause, and say nothing when there
+ * is no more: that shows in the record that was the last, or, when somebody else was faster, in the silence. */
+static int64_t next_ms(const GPtrArray *gots)
+{
+    NrdJsAckSubject parts;
+    const NrdJsGot *last = gots->len > 0 ? gots->pdata[gots->len - 1] : NULL;
+    if (!last || nrd_js_parse_ack(natsMsg_GetReply(last->msg), &parts) < 0)
+        return NRD_JS_LOOK_MS;
+    return parts.n_pending == 0 ? LAST_MS : SILENCE_MS;
+}
+
+/* The answers to one request for n records that are there now: so many, or fewer, or a word that there is none. */
+static int collect(NrdPartition *partition, natsSubscription *sub, guint n, GPtrArray *gots)
+{
+    natsStatus s = NATS_OK;
+    bool over = false;
+    while (!over && gots->len < n) {
+        natsMsg *msg = NULL;
+        s = natsSubscription_NextMsg(&msg, sub, next_ms(gots));
+        over = s != NATS_OK || !nrd_js_is_record(msg);
+        if (!over)
+            g_ptr_array_add(gots, nrd_js_got_new(partition, g_steal_pointer(&msg)));
+        natsMsg_Destroy(msg);
+    }
+    return s == NATS_OK ? 0 : s == NATS_TIMEOUT ? -ETIMEDOUT : -EIO;
+}
+
+/* No answer at all: every slot is taken, or somebody was faster, or the servers are silent. The last is no end of the records. */
+static int why_silent(NrdPartition *partition)
+{
+    return nrd_js_partition_look(partition, NRD_JS_GLANCE_MS) < 0 || nrd_js_partition_is_silent(partition) ? -EIO : 0;
+}
+
+/* Appends up to n records of the partition to `gots`. */
+static int pull_once(NrdPartition *partition, guint n, GPtrArray *gots)
+{
+    NrdEngine *engine = partition->topic->engine;
+    natsSubscription *sub = NULL;
+    int rc = nrd_js_partition_need_consumer(partition);
+    if (rc < 0)
+        return rc;
+    g_autofree char *inbox = nrd_js_new_inbox(engine->conn);
+    if (natsConnection_SubscribeSync(&sub, nrd_js_conn_nats(engine->conn), inbox) != NATS_OK)
+        return -EIO;
+    g_autofree char *json = g_strdup_printf("{\"batch\":%u,\"no_wait\":true}", n);
+    nrd_js_ask_consumer(partition, inbox, json);
+    rc = collect(partition, sub, n, gots);
+    natsSubscription_Destroy(sub);
+    if (rc == -EIO)
+        atomic_store(&partition->has_consumer, false); /* nobody answers for it */
+    if (gots->len > 0)
+        return 0;
+    return rc == -ETIMEDOUT ? why_silent(partition) : rc;
+}
+
+/* See ask_again_locked. */
+static int pull_now(NrdPartition *partition, guint n, GPtrArray *gots)
+{
+    int rc = pull_once(partition, n, gots);
+    if (rc < 0 || gots->len > 0 || !nrd_js_partition_may_lag(partition))
+        return rc;
+    g_usleep(NRD_JS_LAG_MS * 1000);
+    return pull_once(partition, n, gots);
+}
+
+static void return_to_hand(NrdJsPulls *pulls, GPtrArray *gots, guint from)
+{
+    g_mutex_lock(&pulls->lock);
+    for (guint i = from; i < gots->len; i++)
+        nrd_js_hand_put_locked(pulls, gots->pdata[i]);
+    g_mutex_unlock(&pulls->lock);
+}
+
+/* false: there is no room for it. */
+static bool copy_out(NrdJsGot *got, NrdBatch *batch)
+{
+    NrdDelivery delivery;
+    g_autofree uint8_t *key = NULL;
+    if (!nrd_js_got_lease(got, &delivery, &key))
+        return true;
+    size_t size = batch->copy(batch->user_data, &delivery);
+    NrdHold hold = {
+        .partition = delivery.partition, .note = (uint32_t)size, .offset = delivery.offset, .nonce = delivery.nonce
+    };
+    if (size > 0) {
+        g_array_append_val(batch->holds, hold);
+        return true;
+    }
+    nrd_js_lease_drop(got->partition, delivery.nonce); /* nobody was given it */
+    batch->full = true;
+    return false;
+}
+
+/* What does not fit goes to the hand, where the next read finds it. */
+static void copy_all(NrdJsPulls *pulls, GPtrArray *gots, NrdBatch *batch)
+{
+    guint i = 0;
+    while (i < gots->len && copy_out(gots->pdata[i], batch))
+        nrd_js_got_free(gots->pdata[i++]);
+    return_to_hand(pulls, gots, i);
+}
+
+static void copy_hand(NrdJsPulls *pulls, const void *source, NrdBatch *batch)
+{
+    g_autoptr(GPtrArray) gots = g_ptr_array_new();
+    NrdJsGot *got;
+    g_mutex_lock(&pulls->lock);
+    while ((got = nrd_js_hand_take_locked(pulls, source)))
+        g_ptr_array_add(gots, got);
+    g_mutex_unlock(&pulls->lock);
+    copy_all(pulls, gots, batch);
+}
+
+int nrd_js_now_batch(NrdPartition *partition, NrdBatch *batch)
+{
+    NrdJsPulls *pulls = partition->topic->engine->pulls;
+    int rc = nrd_js_pull_why_not(partition->topic->engine, partition->topic, partition);
+    if (rc == 0)
+        copy_hand(pulls, partition, batch);
+    for (guint n = FEW; rc == 0 && !batch->full; n = MIN(2 * n, MANY)) {
+        g_autoptr(GPtrArray) gots = g_ptr_array_new();
+        rc = pull_now(partition, n, gots);
+        guint n_got = gots->len;
+        copy_all(pulls, gots, batch);
+        if (n_got < n)
+            break;
+    }
+    return rc;
+}
+
+/* One that is there, on this thread. */
+void nrd_js_now_one(NrdTopic *topic, NrdPartition *partition, NrdDeliverFn deliver, void *user_data)
+{
+    NrdJsPulls *pulls = topic->engine->pulls;
+    uint32_t n = partition ? 1 : nrd_js_topic_n_partitions(topic);
+    uint32_t first = atomic_fetch_add(&topic->turn, 1);
+    g_autoptr(GPtrArray) gots = g_ptr_array_new();
+    int rc = nrd_js_pull_why_not(topic->engine, topic, partition);
+    g_mutex_lock(&pulls->lock);
+    NrdJsGot *got = rc == 0 ? nrd_js_hand_take_locked(pulls, partition ? (void *)partition : (void *)topic) : NULL;
+    g_mutex_unlock(&pulls->lock);
+    for (uint32_t i = 0; rc == 0 && !got && gots->len == 0 && i < n; i++)
+        rc = pull_now(partition ? partition : nrd_js_topic_partition(topic, (first + i) % n), 1, gots);
+    if (gots->len > 0)
+        got = gots->pdata[0];
+    if (got)
+        nrd_js_got_hand_over(got, deliver, user_data);
+    else
+        deliver(user_data, rc < 0 ? rc : -EAGAIN, NULL);
+}

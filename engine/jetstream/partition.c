@@ -1,0 +1,410 @@
+/* What is known of a partition's stream and of its consumer: asked for when somebody wants it and it is older than a second,
+ * and moved on by what this daemon publishes. A stream that has become another one, or whose end has gone back, takes and
+ * serves nothing until a person has looked (`reopen`). */
+#include "engine/jetstream/js_private.h"
+
+#include "engine/base/clock.h"
+
+#define FRESH_MS 1000
+#define SILENT_MS 5000 /* who looks at many files is not to wait for each */
+#define SUSPECT_MS 5000
+#define LAG_MS 1000
+
+NrdPlace nrd_js_partition_place(const NrdPartition *partition)
+{
+    return (NrdPlace){ partition->topic->name, partition->number, NRD_NO_OFFSET };
+}
+
+NrdPartition *nrd_js_partition_new(NrdTopic *topic, uint32_t number)
+{
+    NrdPartition *partition = g_new0(NrdPartition, 1);
+    partition->table = &nrd_js_table;
+    partition->topic = topic;
+    partition->number = number;
+    partition->stream = nrd_js_stream_name(topic->name, topic->id, number);
+    partition->subject = nrd_js_subject(topic->name, topic->id, number);
+    partition->leases = nrd_js_leases_new(partition);
+    partition->outboxes = g_ptr_array_new();
+    g_mutex_init(&partition->lock);
+    return partition;
+}
+
+void nrd_js_partition_free(NrdPartition *partition)
+{
+    nrd_js_leases_free(partition->leases);
+    g_ptr_array_unref(partition->outboxes);
+    g_mutex_clear(&partition->lock);
+    g_free(partition->stream);
+    g_free(partition->subject);
+    g_free(partition->reason);
+    g_free(partition->poison);
+    g_free(partition);
+}
+
+uint32_t nrd_js_partition_number(const NrdPartition *partition)
+{
+    return partition->number;
+}
+
+int nrd_js_partition_usable(NrdPartition *partition)
+{
+    int rc = nrd_js_topic_usable(partition->topic);
+    g_mutex_lock(&partition->lock);
+    bool poisoned = partition->poison != NULL;
+    g_mutex_unlock(&partition->lock);
+    return rc < 0 ? rc : poisoned ? -EIO : 0;
+}
+
+/* ---- looking ---- */
+
+/* Why the stream is not the one that was known, or NULL (g_free). before: the end that was known when the servers were asked;
+ * what was published meanwhile is no evidence. */
+static char *suspect_locked(NrdPartition *partition, const NrdJsStreamInfo *next, uint64_t before)
+{
+    if (!partition->known)
+        return NULL;
+    if (strcmp(partition->info.created, next->created) != 0)
+        return g_strdup_printf("the stream %s was made anew at %s: it is not the one that was here", partition->stream,
+                               next->created);
+    if (next->last_seq < before)
+        return g_strdup_printf("the stream %s ends at offset %" G_GUINT64_FORMAT ", and did at %" G_GUINT64_FORMAT
+                               ": the servers have lost records that they had acknowledged",
+                               partition->stream, next->last_seq, before);
+    return NULL;
+}
+
+static void accept_locked(NrdPartition *partition, const NrdJsStreamInfo *info)
+{
+    uint64_t last_seq = partition->known ? partition->info.last_seq : 0;
+    partition->info = *info;
+    partition->info.last_seq = MAX(info->last_seq, last_seq); /* it has grown since they were asked */
+    partition->known = true;
+    partition->suspect_ms = 0;
+}
+
+/* A suspicion holds for a while before it is believed: a new leader may be behind for a moment. What was known stays
+ * meanwhile. */
+static void take_stream_info(NrdPartition *partition, const NrdJsStreamInfo *info, uint64_t before)
+{
+    bool told = false;
+    g_mutex_lock(&partition->lock);
+    int64_t now_ms = nrd_clock_mono_ms();
+    g_autofree char *why = suspect_locked(partition, info, before);
+    partition->known_ms = now_ms;
+    if (!partition->poison && !why)
+        accept_locked(partition, info);
+    if (why && partition->suspect_ms == 0)
+        partition->suspect_ms = now_ms;
+    if (why && !partition->poison && now_ms - partition->suspect_ms >= SUSPECT_MS) {
+        partition->poison = g_strdup(why);
+        told = true;
+    }
+    g_mutex_unlock(&partition->lock);
+    if (told)
+        nrd_diag(NRD_LEVEL_ERROR, nrd_js_partition_place(partition),
+                 "%s; nothing is taken and nothing served until somebody has looked and written reopen to ctl", why);
+}
+
+static void take_consumer_info(NrdPartition *partition, int rc, const NrdJsConsumerInfo *info)
+{
+    g_mutex_lock(&partition->lock);
+    partition->no_consumer = rc == -ENOENT;
+    if (rc == 0)
+        partition->consumer = *info;
+    g_clear_pointer(&partition->reason, g_free);
+    partition->known_ms = nrd_clock_mono_ms();
+    g_mutex_unlock(&partition->lock);
+}
+
+static void note_silence(NrdPartition *partition, int rc, const char *why)
+{
+    g_mutex_lock(&partition->lock);
+    bool first = partition->reason == NULL;
+    g_free(partition->reason);
+    partition->reason = g_strdup(rc == -ENOENT ? "its stream is gone" : why ? why : g_strerror(-rc));
+    partition->known_ms = nrd_clock_mono_ms();
+    g_mutex_unlock(&partition->lock);
+    if (first)
+        nrd_diag(NRD_LEVEL_ERROR, nrd_js_partition_place(partition), "the stream %s: %s", partition->stream,
+                 rc == -ENOENT ? "it is gone"
+                 : why         ? why
+                               : g_strerror(-rc));
+}
+
+int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms)
+{
+    NrdEngine *engine = partition->topic->engine;
+    NrdJsStreamInfo info;
+    NrdJsConsumerInfo consumer = { .pending = 0 };
+    g_autofree char *why = NULL;
+    g_mutex_lock(&partition->lock);
+    uint64_t before = partition->known ? partition->info.last_seq : 0;
+    g_mutex_unlock(&partition->lock);
+    int rc = nrd_js_stream_info(engine->conn, partition->stream, patience_ms, &info, &why);
+    if (rc < 0) {
+        if (!atomic_load(&partition->topic->deleted) && rc != -ENODEV)
+            note_silence(partition, rc, why);
+        return rc;
+    }
+    take_stream_info(partition, &info, before);
+    rc = nrd_js_consumer_info(engine->conn, partition->stream, patience_ms, &consumer, &why);
+    if (rc == 0 || rc == -ENOENT)
+        take_consumer_info(partition, rc, &consumer);
+    else if (rc != -ENODEV)
+        note_silence(partition, rc, why);
+    return 0;
+}
+
+/* A stream that does not answer is known by that. */
+int nrd_js_partition_learn(NrdPartition *partition)
+{
+    int rc = nrd_js_topic_usable(partition->topic);
+    if (rc < 0)
+        return rc;
+    rc = nrd_js_partition_look(partition, NRD_JS_GLANCE_MS);
+    return rc == -ENODEV ? rc : 0;
+}
+
+void nrd_js_partition_changed(NrdPartition *partition)
+{
+    g_mutex_lock(&partition->lock);
+    partition->known_ms = 0;
+    g_mutex_unlock(&partition->lock);
+}
+
+bool nrd_js_partition_is_silent(NrdPartition *partition)
+{
+    g_mutex_lock(&partition->lock);
+    bool silent = partition->reason != NULL;
+    g_mutex_unlock(&partition->lock);
+    return silent;
+}
+
+bool nrd_js_partition_known(NrdPartition *partition)
+{
+    g_mutex_lock(&partition->lock);
+    int64_t fresh_ms = partition->reason ? SILENT_MS : FRESH_MS;
+    bool known = partition->known_ms > 0 && nrd_clock_mono_ms() - partition->known_ms < fresh_ms;
+    g_mutex_unlock(&partition->lock);
+    return known;
+}
+
+void nrd_js_partition_grew(NrdPartition *partition, uint64_t sequence, bool published)
+{
+    g_mutex_lock(&partition->lock);
+    if (published)
+        partition->grew_ms = nrd_clock_mono_ms();
+    NrdJsStreamInfo *info = &partition->info;
+    if (partition->known && sequence > info->last_seq) {
+        info->messages += sequence - info->last_seq;
+        info->first_seq = MAX(info->first_seq, 1);
+        info->last_seq = sequence;
+        info->last_ms = nrd_clock_wall_ms();
+    }
+    g_mutex_unlock(&partition->lock);
+}
+
+bool nrd_js_partition_may_lag(NrdPartition *partition)
+{
+    g_mutex_lock(&partition->lock);
+    bool lags = partition->grew_ms > 0 && nrd_clock_mono_ms() - partition->grew_ms < LAG_MS;
+    g_mutex_unlock(&partition->lock);
+    return lags;
+}
+
+int nrd_js_partition_last(NrdPartition *partition, bool fresh, uint64_t *ret_first, uint64_t *ret_last)
+{
+    int rc = nrd_js_partition_usable(partition);
+    g_mutex_lock(&partition->lock);
+    bool look = fresh || !partition->known;
+    g_mutex_unlock(&partition->lock);
+    if (rc == 0 && look)
+        rc = nrd_js_partition_look(partition, NRD_JS_PATIENCE_MS);
+    if (rc == 0)
+        rc = nrd_js_partition_usable(partition); /* what was seen may have poisoned it */
+    if (rc < 0)
+        return rc == -ENOENT ? -EIO : rc;
+    g_mutex_lock(&partition->lock);
+    *ret_first = MAX(partition->info.first_seq, 1); /* 0 of a stream that never had a message */
+    *ret_last = partition->info.last_seq;
+    g_mutex_unlock(&partition->lock);
+    return 0;
+}
+
+void nrd_js_partition_committed(NrdPartition *partition, int error)
+{
+    g_mutex_lock(&partition->lock);
+    bool news = partition->commit_errno != -error;
+    partition->commit_errno = -error;
+    partition->known_ms = 0;
+    g_mutex_unlock(&partition->lock);
+    if (error < 0 && news)
+        nrd_diag(NRD_LEVEL_ERROR, nrd_js_partition_place(partition),
+                 "records could not be stored: %s; they stay with their writer, and another fsync tries again",
+                 g_strerror(-error));
+}
+
+/* ---- what fs/ is told ---- */
+
+static uint64_t lag_of(const NrdPartition *partition)
+{
+    return partition->no_consumer ? partition->info.messages
+                                  : partition->consumer.pending + partition->consumer.ack_pending;
+}
+
+void nrd_js_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_info)
+{
+    g_mutex_lock(&partition->lock);
+    const NrdJsStreamInfo *stream = &partition->info;
+    uint64_t oldest = stream->first_seq > 0 ? stream->first_seq - 1 : 0;
+    uint64_t frontier = MAX(oldest, partition->no_consumer ? oldest : partition->consumer.floor_seq);
+    uint64_t open = stream->last_seq - MIN(frontier, stream->last_seq);
+    uint64_t lag = MIN(lag_of(partition), open);
+    const char *reason = partition->poison ? partition->poison : partition->reason ? partition->reason : "";
+    *ret_info = (NrdPartitionInfo){
+        .oldest_offset = oldest,
+        .hwm = stream->last_seq,
+        .next_offset = stream->last_seq,
+        .frontier = frontier,
+        .lag = lag,
+        .in_flight = partition->no_consumer ? 0 : partition->consumer.ack_pending,
+        .acked_ahead = open - lag,
+        .size_bytes = stream->bytes,
+        .last_commit_ms = stream->last_ms,
+        .oldest_ms = stream->first_ms,
+        .poisoned = *reason != '\0',
+        .reason = g_strdup(reason),
+        .commit_errno = partition->commit_errno,
+        .open = true,
+    };
+    g_mutex_unlock(&partition->lock);
+}
+
+/* ---- pins: nothing is opened here ---- */
+
+int nrd_js_partition_pin(NrdPartition *partition)
+{
+    int rc = nrd_js_topic_usable(partition->topic);
+    return rc == 0 && atomic_load(&partition->topic->engine->stopping) ? -ENODEV : rc;
+}
+
+void nrd_js_partition_unpin(NrdPartition *partition)
+{
+}
+
+bool nrd_js_partition_is_open(NrdPartition *partition)
+{
+    return true;
+}
+
+/* ---- the consumer ---- */
+
+static NrdJsConsumerConfig consumer_config(NrdPartition *partition, uint64_t start_seq)
+{
+    NrdTopicConfig config = nrd_js_topic_config(partition->topic);
+    return (NrdJsConsumerConfig){ .ack_wait_ms = config.visibility_timeout_ms,
+                                  .max_ack_pending = config.max_in_flight,
+                                  .start_seq = start_seq };
+}
+
+/* One that is there keeps its start, which cannot be changed. */
+static int make_consumer(NrdPartition *partition, char **ret_why)
+{
+    NrdEngine *engine = partition->topic->engine;
+    NrdJsConsumerInfo info = { .start_seq = 0 };
+    int rc = nrd_js_consumer_info(engine->conn, partition->stream, NRD_JS_PATIENCE_MS, &info, ret_why);
+    if (rc < 0 && rc != -ENOENT)
+        return rc;
+    if (ret_why)
+        g_clear_pointer(ret_why, g_free);
+    NrdJsConsumerConfig config = consumer_config(partition, info.start_seq);
+    return nrd_js_consumer_create(engine->conn, partition->stream, &config, ret_why);
+}
+
+int nrd_js_partition_need_consumer(NrdPartition *partition)
+{
+    if (atomic_load(&partition->has_consumer))
+        return 0;
+    g_autofree char *why = NULL;
+    int rc = nrd_js_topic_usable(partition->topic);
+    if (rc == 0)
+        rc = make_consumer(partition, &why);
+    if (rc == 0)
+        atomic_store(&partition->has_consumer, true);
+    else if (rc != -EIDRM && rc != -ENODEV)
+        nrd_diag(NRD_LEVEL_ERROR, nrd_js_partition_place(partition), "its consumer could not be made: %s",
+                 why ? why : g_strerror(-rc));
+    return rc == -ENOENT ? -EIO : rc;
+}
+
+/* ---- verbs of ctl ---- */
+
+int nrd_js_partition_reopen(NrdPartition *partition)
+{
+    int rc = nrd_js_topic_usable(partition->topic);
+    if (rc < 0)
+        return rc;
+    g_mutex_lock(&partition->lock);
+    g_autofree char *poison = g_steal_pointer(&partition->poison);
+    partition->known = false; /* what is there now is what it is */
+    partition->info = (NrdJsStreamInfo){ .first_seq = 0 };
+    partition->commit_errno = 0;
+    g_mutex_unlock(&partition->lock);
+    atomic_store(&partition->has_consumer, false);
+    if (poison)
+        nrd_diag(NRD_LEVEL_NOTICE, nrd_js_partition_place(partition), "accepted by hand: %s", poison);
+    rc = nrd_js_partition_look(partition, NRD_JS_PATIENCE_MS);
+    return rc == -ENOENT ? -EIO : rc;
+}
+
+int nrd_js_partition_roll(NrdPartition *partition)
+{
+    return -EOPNOTSUPP;
+}
+
+int nrd_js_partition_trim(NrdPartition *partition, uint64_t offset)
+{
+    return -EOPNOTSUPP;
+}
+
+static int start_of(NrdPartition *partition, NrdSeek to, uint64_t offset, uint64_t *ret_start)
+{
+    uint64_t first, last;
+    int rc = nrd_js_partition_last(partition, true, &first, &last);
+    if (rc < 0)
+        return rc;
+    if (to == NRD_SEEK_OFFSET && offset > last)
+        return -EINVAL;
+    *ret_start = to == NRD_SEEK_START ? first : to == NRD_SEEK_END ? last + 1 : MAX(offset + 1, first);
+    return 0;
+}
+
+#define SEEK_TRIES 5 /* another mount may make the consumer that is missing for a moment */
+
+/* A consumer does not move: it is replaced by another one, and its leases are gone with it. */
+int nrd_js_partition_seek(NrdPartition *partition, NrdSeek to, uint64_t offset)
+{
+    NrdJsConn *conn = partition->topic->engine->conn;
+    g_autofree char *why = NULL;
+    uint64_t start_seq = 0;
+    int rc = partition->topic->engine->read_only ? -EROFS : start_of(partition, to, offset, &start_seq);
+    if (rc < 0)
+        return rc;
+    NrdJsConsumerConfig config = consumer_config(partition, start_seq);
+    rc = -EIO;
+    for (int i = 0; rc == -EIO && i < SEEK_TRIES; i++) {
+        g_clear_pointer(&why, g_free);
+        rc = nrd_js_consumer_delete(conn, partition->stream, &why);
+        if (rc == 0 || rc == -ENOENT) {
+            g_clear_pointer(&why, g_free);
+            rc = nrd_js_consumer_create(conn, partition->stream, &config, &why);
+        }
+    }
+    if (rc < 0)
+        nrd_diag(NRD_LEVEL_ERROR, nrd_js_partition_place(partition), "the consumer could not be moved: %s",
+                 why ? why : g_strerror(-rc));
+    nrd_js_leases_clear(partition);
+    nrd_js_partition_changed(partition);
+    atomic_store(&partition->has_consumer, rc == 0);
+    return rc == -ENOENT ? -EIO : rc;
+}

@@ -1,0 +1,155 @@
+/* Waiting for records, on one partition or on any of a topic: what hand.c, ask.c, pull.c, now.c and consume.c share.
+ *
+ * A take first looks into the hand: records that this daemon has leased and nobody has taken yet. Else it asks the servers:
+ * one that does not wait asks each partition in turn for what is there now; one that waits parks a pull at each partition, on
+ * an inbox of its own. Whoever gives up unsubscribes that inbox, and the servers pass it over: the record goes to the next.
+ * One that comes all the same, because it was under way, is given back at once.
+ *
+ * A parked pull lasts five seconds at the servers and is then asked for again, on a new inbox: a pull may be lost with the
+ * server that kept it, and nobody says so.
+ *
+ * poll(2) has to know whether there is a record, which only a pull can tell. So a watch sends a scout, which takes a record
+ * into the hand; there it waits a while for the read that follows, and is given back when none comes.
+ *
+ * Locks: one for all of it, memory only; nothing is sent and nobody called with it held. */
+#ifndef NRD_ENGINE_JETSTREAM_PULL_PRIVATE_H
+#define NRD_ENGINE_JETSTREAM_PULL_PRIVATE_H
+
+#include "engine/jetstream/js_private.h"
+
+#define NRD_JS_LOOK_MS 2500  /* for the answer to a pull that does not wait */
+#define NRD_JS_RENEW_MS 6000 /* a parked pull is asked for again at the latest */
+#define NRD_JS_LAG_MS 30     /* how long a consumer may be behind its stream */
+
+/* NrdWaiter.state; its link's data is its NrdJsTake. */
+enum {
+    NRD_JS_WAITER_NEW,       /* not entered take yet */
+    NRD_JS_WAITER_CANCELLED, /* ... and never will wait */
+    NRD_JS_WAITER_PARKED,
+    NRD_JS_WAITER_DONE,
+};
+
+/* A record that was delivered to this daemon. */
+typedef struct NrdJsGot {
+    NrdPartition *partition; /* a reference to its topic */
+    natsMsg *msg;
+    int64_t until_ms; /* in the hand: monotonic */
+} NrdJsGot;
+
+typedef struct NrdJsWatchers NrdJsWatchers;
+
+/* One who waits. Found by its number, which changes with its inbox. */
+typedef struct NrdJsTake {
+    uint64_t number;
+    NrdTopic *topic;         /* referenced */
+    NrdPartition *partition; /* NULL: any of the topic */
+    NrdWaiter *waiter;       /* NULL: a scout */
+    NrdJsWatchers *watchers; /* whose scout it is */
+    NrdDeliverFn deliver;
+    void *user_data;
+    bool waits;
+    uint32_t first, n_asked; /* where it began to ask what is there now, and how many have said that nothing is */
+    int64_t deadline_ms;     /* monotonic; INT64_MAX: for ever */
+    int64_t renew_ms;        /* when an answer is overdue; INT64_MAX: none is awaited */
+    bool nobody;             /* the last answer was that nobody is there */
+    natsSubscription *inbox;
+    char *reply;            /* its subject */
+    bool again, asks_again; /* it has found nothing once, and waits to ask anew: see ask_again_locked */
+} NrdJsTake;
+
+/* Those who watch a partition or a topic. */
+struct NrdJsWatchers {
+    void *source; /* an NrdPartition or an NrdTopic; the key */
+    GQueue watches;
+    NrdJsTake *scout;
+};
+
+struct NrdJsPulls {
+    NrdEngine *engine;
+    char *inbox; /* what all inboxes begin with */
+    NrdTimer timer;
+    GMutex lock;
+    /* guarded by lock */
+    GHashTable *takes; /* of Take, by number */
+    uint64_t next_number;
+    GQueue hand;          /* of Got, the oldest first */
+    GHashTable *watchers; /* of Watchers, by source */
+};
+
+/* ---- hand.c ---- */
+
+NrdJsGot *nrd_js_got_new(NrdPartition *partition, natsMsg *msg); /* msg is taken over */
+void nrd_js_got_free(NrdJsGot *got);
+void nrd_js_got_give_back(NrdJsGot *got); /* to the servers; frees it */
+bool nrd_js_is_record(natsMsg *msg);      /* a delivery, and no word that there is none */
+
+/* The delivery of a record, under a lease that begins now. false: its subject means nothing. The bytes are the message's; the
+ * key is the caller's (g_free). */
+bool nrd_js_got_lease(NrdJsGot *got, NrdDelivery *ret_delivery, uint8_t **ret_key);
+
+/* Leases it and calls deliver, on this thread; frees it. */
+void nrd_js_got_hand_over(NrdJsGot *got, NrdDeliverFn deliver, void *user_data);
+
+/* What is said to one who waits, on a thread that may block. */
+typedef struct NrdJsAnswer {
+    NrdDeliverFn deliver;
+    void *user_data;
+    int error;
+    NrdJsGot *got; /* taken over; NULL with an error */
+} NrdJsAnswer;
+void nrd_js_pull_answer_later(NrdJsPulls *pulls, NrdJsAnswer answer);
+
+/* source: a partition or a topic. Take gives the oldest, the caller's from then on, or NULL. */
+NrdJsGot *nrd_js_hand_take_locked(NrdJsPulls *pulls, const void *source);
+bool nrd_js_hand_has_locked(NrdJsPulls *pulls, const void *source);
+void nrd_js_hand_put_locked(NrdJsPulls *pulls, NrdJsGot *got);
+GPtrArray *nrd_js_hand_stale_locked(NrdJsPulls *pulls, int64_t now_ms); /* to be given back */
+
+/* ---- ask.c ---- */
+
+/* A pull of the partition's consumer, to be answered to `reply`. */
+void nrd_js_ask_consumer(NrdPartition *partition, const char *reply, const char *json);
+
+/* Asks for the take of that number, if it still waits, on a thread that may block. */
+void nrd_js_take_start_later(NrdJsPulls *pulls, uint64_t number);
+
+/* The next partition is asked, or the wait begins, or it ends with this error. */
+void nrd_js_take_found_nothing(NrdJsPulls *pulls, uint64_t number, int error);
+
+/* The servers have not answered: asks, on a thread that may block, whether they are there at all, then as above. */
+void nrd_js_take_was_silent(NrdJsPulls *pulls, uint64_t number);
+
+bool nrd_js_take_is_parked(const NrdJsTake *take);
+void nrd_js_take_renew_locked(NrdJsPulls *pulls, NrdJsTake *take, int64_t after_ms);
+void nrd_js_watchers_fire_locked(NrdJsPulls *pulls,
+                                 NrdJsWatchers *watchers); /* they are told later, on other threads */
+
+/* ---- pull.c ---- */
+
+/* The error of a partition or topic that nothing can be taken from, or 0. */
+int nrd_js_pull_why_not(NrdEngine *engine, NrdTopic *topic, NrdPartition *partition) NRD_MUST_CHECK;
+
+NrdJsTake *nrd_js_take_find_locked(NrdJsPulls *pulls, uint64_t number); /* or NULL */
+
+/* A take in the table, for a waiter or (NULL) a scout. */
+NrdJsTake *nrd_js_take_begin_locked(NrdJsPulls *pulls, NrdTopic *topic, NrdPartition *partition, NrdWaiter *waiter,
+                                    int64_t wait_ms);
+
+/* Out of the table: nobody else finds it any more, and the waiter is its owner's. Then it is finished, which tells the waiter,
+ * or freed. */
+void nrd_js_take_leave_locked(NrdJsPulls *pulls, NrdJsTake *take);
+void nrd_js_take_finish(NrdJsPulls *pulls, NrdJsTake *take, int error);
+void nrd_js_take_free(NrdJsTake *take);
+
+/* As nrd_partition_take and nrd_waiter_cancel, of a partition or (NULL) any of the topic. */
+void nrd_js_pull_take(NrdTopic *topic, NrdPartition *partition, NrdWaiter *waiter, int64_t wait_ms,
+                      NrdDeliverFn deliver, void *user_data);
+bool nrd_js_pull_cancel(NrdJsPulls *pulls, NrdWaiter *waiter);
+
+/* ---- now.c ---- */
+
+/* As nrd_partition_take_sure and nrd_partition_take_batch. Block for the servers' answer. */
+void nrd_js_now_one(NrdTopic *topic, NrdPartition *partition, NrdDeliverFn deliver, void *user_data);
+int nrd_js_now_batch(NrdPartition *partition, NrdBatch *batch) NRD_MUST_CHECK;
+
+#endif

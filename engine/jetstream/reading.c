@@ -1,0 +1,430 @@
+/* Records by offset and by time, and the log as text.
+ *
+ * One record is asked of any server that has a copy (a direct get); one that lags behind may not have it yet, so only the
+ * leader's word counts that there is none. A reader asks for many at once.
+ *
+ * The log as text has no size that could be told without reading it: st_size is what was read through the open file, 0 at
+ * first, and a read goes on from where the last one ended. A reader keeps where in the text each chunk of records began, so going back costs one chunk. */
+#include "engine/jetstream/gather.h"
+#include "engine/jetstream/js_private.h"
+
+#include "engine/base/clock.h"
+
+#define GET_MS 2500
+#define CHUNK_RECORDS 128
+#define CHUNK_BYTES (1024 * 1024)
+
+/* ---- one message ---- */
+
+void nrd_js_decode_key(const char *header, uint8_t **ret_key, size_t *ret_size)
+{
+    gsize size = 0;
+    uint8_t *key = header ? g_base64_decode(header, &size) : NULL;
+    if (size == 0)
+        g_clear_pointer(&key, g_free);
+    *ret_key = key;
+    *ret_size = size;
+}
+
+static const char *header(natsMsg *msg, const char *name)
+{
+    const char *value = NULL;
+    return natsMsgHeader_Get(msg, name, &value) == NATS_OK ? value : NULL;
+}
+
+static int record_of_direct(natsMsg *msg, uint64_t sequence, NrdRecord *ret_record)
+{
+    const char *status = header(msg, "Status");
+    if (status)
+        return strcmp(status, "404") == 0 ? -ENOENT : -EAGAIN;
+    guint64 said;
+    const char *number = header(msg, "Nats-Sequence");
+    if (!number || !g_ascii_string_to_unsigned(number, 10, 0, G_MAXUINT64, &said, NULL) || said != sequence)
+        return -EAGAIN; /* no answer to this; the leader has the word */
+    size_t size = (size_t)natsMsg_GetDataLength(msg);
+    *ret_record = (NrdRecord){
+        .offset = sequence - 1,
+        .timestamp_ms = nrd_js_parse_time_ms(header(msg, "Nats-Time-Stamp")),
+        .payload = g_memdup2(natsMsg_GetData(msg), size),
+        .payload_size = size,
+    };
+    nrd_js_decode_key(header(msg, NRD_JS_KEY_HEADER), &ret_record->key, &ret_record->key_size);
+    return 0;
+}
+
+/* The leader's word. */
+static int record_of_leader(NrdPartition *partition, uint64_t sequence, NrdRecord *ret_record)
+{
+    NrdJsMessage message;
+    g_autofree char *why = NULL;
+    int rc = nrd_js_message_get(partition->topic->engine->conn, partition->stream, sequence, NULL, &message, &why);
+    if (rc < 0) {
+        if (rc == -EIO)
+            nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ partition->topic->name, partition->number, (int64_t)sequence - 1 },
+                     "the record could not be read: %s", why);
+        return rc;
+    }
+    gsize size;
+    const void *data = g_bytes_get_data(message.data, &size);
+    *ret_record = (NrdRecord){
+        .offset = sequence - 1,
+        .timestamp_ms = message.time_ms,
+        .payload = g_memdup2(data, size),
+        .payload_size = size,
+    };
+    nrd_js_decode_key(message.headers ? g_hash_table_lookup(message.headers, NRD_JS_KEY_HEADER) : NULL,
+                      &ret_record->key, &ret_record->key_size);
+    nrd_js_message_clear(&message);
+    return 0;
+}
+
+/* ---- several at once ---- */
+
+/* A record that is asked for. */
+typedef struct Slot {
+    NrdJsCountdown *countdown;
+    uint64_t sequence;
+    int error;
+    NrdRecord record;
+} Slot;
+
+static void on_record(void *user_data, int error, natsMsg *msg)
+{
+    Slot *slot = user_data;
+    slot->error = error < 0 ? error : record_of_direct(msg, slot->sequence, &slot->record);
+    natsMsg_Destroy(msg);
+    nrd_js_countdown_one(slot->countdown);
+}
+
+static void fetch_direct(NrdPartition *partition, Slot *slots, guint n)
+{
+    NrdJsCountdown countdown;
+    g_autofree char *subject = g_strdup_printf("$JS.API.DIRECT.GET.%s", partition->stream);
+    nrd_js_countdown_init(&countdown, n);
+    for (guint i = 0; i < n; i++) {
+        char json[48];
+        g_snprintf(json, sizeof json, "{\"seq\":%" G_GUINT64_FORMAT "}", slots[i].sequence);
+        slots[i].countdown = &countdown;
+        nrd_js_request(partition->topic->engine->conn, subject, NULL, json, strlen(json), GET_MS, on_record, &slots[i]);
+    }
+    nrd_js_countdown_wait(&countdown);
+}
+
+/* The records [first, first + n): what is not there has the error -ENOENT. Any other failure is the result. */
+static int fetch(NrdPartition *partition, uint64_t first, guint n, Slot *slots)
+{
+    int rc = 0;
+    for (guint i = 0; i < n; i++)
+        slots[i] = (Slot){ .sequence = first + i };
+    fetch_direct(partition, slots, n);
+    for (guint i = 0; i < n; i++) {
+        if (slots[i].error < 0 && rc == 0)
+            slots[i].error = record_of_leader(partition, slots[i].sequence, &slots[i].record);
+        if (slots[i].error < 0 && slots[i].error != -ENOENT && rc == 0)
+            rc = slots[i].error;
+    }
+    return rc;
+}
+
+static void clear_slots(Slot *slots, guint n)
+{
+    for (guint i = 0; i < n; i++)
+        if (slots[i].error == 0)
+            nrd_record_clear(&slots[i].record);
+}
+
+int nrd_js_partition_record(NrdPartition *partition, uint64_t offset, NrdRecord *ret_record)
+{
+    uint64_t first, last;
+    Slot slot;
+    int rc = nrd_js_partition_last(partition, false, &first, &last);
+    if (rc == 0 && offset >= last)
+        rc = nrd_js_partition_last(partition, true, &first, &last);
+    if (rc < 0)
+        return rc;
+    if (offset >= last || offset + 1 < first)
+        return -ENOENT;
+    rc = fetch(partition, offset + 1, 1, &slot);
+    if (rc == 0 && slot.error == 0)
+        *ret_record = slot.record;
+    return rc < 0 ? rc : slot.error;
+}
+
+/* ---- by time ---- */
+
+/* The time of the first message from *sequence on that is there, and its sequence; past: there is none up to last. */
+static int time_from(NrdPartition *partition, uint64_t *sequence, uint64_t last, int64_t *ret_ms)
+{
+    while (*sequence <= last) {
+        Slot slot;
+        int rc = fetch(partition, *sequence, 1, &slot);
+        if (rc < 0)
+            return rc;
+        if (slot.error == 0) {
+            *ret_ms = slot.record.timestamp_ms;
+            nrd_record_clear(&slot.record);
+            return 0;
+        }
+        (*sequence)++;
+    }
+    *ret_ms = INT64_MAX;
+    return 0;
+}
+
+int nrd_js_partition_find_time(NrdPartition *partition, int64_t time_ms, uint64_t *ret_offset)
+{
+    uint64_t first, last;
+    int rc = nrd_js_partition_last(partition, true, &first, &last);
+    if (rc < 0)
+        return rc;
+    uint64_t low = first, high = last + 1; /* the answer is in [low, high] */
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        uint64_t found = middle;
+        int64_t ms;
+        rc = time_from(partition, &found, last, &ms);
+        if (rc < 0)
+            return rc;
+        if (ms >= time_ms)
+            high = middle;
+        else
+            low = found + 1;
+    }
+    *ret_offset = low - 1;
+    return 0;
+}
+
+/* ---- as text ---- */
+
+/* Where in the text the records from `sequence` on begin. */
+typedef struct Mark {
+    uint64_t pos;
+    uint64_t sequence;
+} Mark;
+
+struct NrdReader {
+    const NrdEngineTable *table;   /* first: see table.h */
+    NrdPartition *partition;       /* holds a reference to its topic */
+    const NrdRendering *rendering; /* NULL: the payload and a newline */
+    GMutex lock;
+    /* guarded by lock */
+    GArray *marks; /* of Mark, ascending: of each chunk that was read; the first is the beginning */
+    GString *text; /* of the chunk that was read last */
+    uint64_t text_pos;
+    uint64_t text_end; /* the sequence behind it */
+    uint64_t last;     /* known to be committed */
+    guint chunk;       /* records to ask for at once */
+    /* for a stat, which takes no lock */
+    _Atomic uint64_t seen_end; /* the end of the text as far as it was read */
+    _Atomic uint64_t seen_seq; /* the sequence behind that */
+    atomic_bool came_to_end;   /* somebody has read, or opened it, at the end of what there was */
+};
+
+static NrdReader *reader_new(NrdPartition *partition, const NrdRendering *rendering, uint64_t sequence, uint64_t last)
+{
+    NrdReader *reader = g_new0(NrdReader, 1);
+    Mark start = { 0, sequence };
+    reader->table = &nrd_js_table;
+    reader->partition = partition;
+    reader->rendering = rendering;
+    g_mutex_init(&reader->lock);
+    reader->marks = g_array_new(FALSE, FALSE, sizeof(Mark));
+    g_array_append_val(reader->marks, start);
+    reader->text = g_string_new(NULL);
+    reader->text_end = sequence;
+    reader->last = last;
+    atomic_init(&reader->seen_seq, sequence);
+    atomic_init(&reader->came_to_end, sequence > last);
+    reader->chunk = 16;
+    nrd_js_topic_ref(partition->topic);
+    return reader;
+}
+
+int nrd_js_reader_open(NrdPartition *partition, NrdFrom from, uint64_t offset, NrdReader **ret_reader)
+{
+    uint64_t first, last;
+    int rc = nrd_js_partition_last(partition, true, &first, &last);
+    if (rc < 0)
+        return rc;
+    if (from == NRD_FROM_OFFSET && (offset > last || offset + 1 < first))
+        return -ENOENT;
+    uint64_t sequence = from == NRD_FROM_START ? first : from == NRD_FROM_END ? last + 1 : offset + 1;
+    *ret_reader = reader_new(partition, NULL, sequence, last);
+    return 0;
+}
+
+int nrd_js_reader_open_rendered(NrdPartition *partition, const NrdRendering *rendering, NrdReader **ret_reader)
+{
+    uint64_t first, last;
+    int rc = nrd_js_partition_last(partition, true, &first, &last);
+    if (rc == 0)
+        *ret_reader = reader_new(partition, rendering, first, last);
+    return rc;
+}
+
+void nrd_js_reader_close(NrdReader *reader)
+{
+    g_array_unref(reader->marks);
+    g_string_free(reader->text, TRUE);
+    g_mutex_clear(&reader->lock);
+    nrd_js_topic_unref(reader->partition->topic);
+    g_free(reader);
+}
+
+static void append_record(NrdReader *reader, const NrdRecord *record)
+{
+    if (!reader->rendering) {
+        g_string_append_len(reader->text, (const char *)record->payload, (gssize)record->payload_size);
+        g_string_append_c(reader->text, '\n');
+        return;
+    }
+    NrdRenderRecord line = {
+        .partition = reader->partition->number,
+        .offset = record->offset,
+        .timestamp_ms = record->timestamp_ms,
+        .key = record->key,
+        .key_size = record->key_size,
+        .payload = record->payload,
+        .payload_size = record->payload_size,
+    };
+    reader->rendering->append(reader->text, &line);
+}
+
+static void note_seen(NrdReader *reader)
+{
+    if (reader->text_end < atomic_load(&reader->seen_seq))
+        return;
+    atomic_store(&reader->seen_end, reader->text_pos + reader->text->len);
+    atomic_store(&reader->seen_seq, reader->text_end);
+}
+
+/* Reads the chunk that begins at `mark`; as many records the next time as make a chunk of bytes. */
+static int read_chunk_locked(NrdReader *reader, Mark mark)
+{
+    guint n = (guint)MIN(reader->chunk, reader->last + 1 - mark.sequence);
+    g_autofree Slot *slots = g_new(Slot, n);
+    int rc = fetch(reader->partition, mark.sequence, n, slots);
+    if (rc == 0) {
+        g_string_truncate(reader->text, 0);
+        for (guint i = 0; i < n; i++)
+            if (slots[i].error == 0)
+                append_record(reader, &slots[i].record);
+        reader->text_pos = mark.pos;
+        reader->text_end = mark.sequence + n;
+        note_seen(reader);
+        reader->chunk = (guint)CLAMP(CHUNK_BYTES / (reader->text->len / n + 1), 1, CHUNK_RECORDS);
+    }
+    clear_slots(slots, n);
+    return rc;
+}
+
+/* Whether there is a chunk behind the one that was read last. */
+static int more_locked(NrdReader *reader, bool *ret_more)
+{
+    uint64_t first;
+    int rc = 0;
+    if (reader->text_end > reader->last)
+        rc = nrd_js_partition_last(reader->partition, true, &first, &reader->last);
+    *ret_more = rc == 0 && reader->text_end <= reader->last;
+    if (rc == 0 && !*ret_more)
+        atomic_store(&reader->came_to_end, true);
+    return rc;
+}
+
+static int go_back_locked(NrdReader *reader, uint64_t pos)
+{
+    guint i = reader->marks->len - 1;
+    while (i > 0 && g_array_index(reader->marks, Mark, i).pos > pos)
+        i--;
+    Mark mark = g_array_index(reader->marks, Mark, i);
+    if (mark.sequence > reader->last) { /* nothing was read yet */
+        g_string_truncate(reader->text, 0);
+        reader->text_pos = mark.pos;
+        reader->text_end = mark.sequence;
+        return 0;
+    }
+    return read_chunk_locked(reader, mark);
+}
+
+static int go_on_locked(NrdReader *reader)
+{
+    Mark mark = { reader->text_pos + reader->text->len, reader->text_end };
+    if (mark.pos > g_array_index(reader->marks, Mark, reader->marks->len - 1).pos)
+        g_array_append_val(reader->marks, mark);
+    return read_chunk_locked(reader, mark);
+}
+
+/* Makes the chunk with the byte at pos the one that was read; *ret_found false: the text ends before it. */
+static int find_locked(NrdReader *reader, uint64_t pos, bool *ret_found)
+{
+    int rc = pos < reader->text_pos ? go_back_locked(reader, pos) : 0;
+    bool more = true;
+    while (rc == 0 && more && pos >= reader->text_pos + reader->text->len) {
+        rc = more_locked(reader, &more);
+        if (rc == 0 && more)
+            rc = go_on_locked(reader);
+    }
+    *ret_found = rc == 0 && pos < reader->text_pos + reader->text->len;
+    return rc;
+}
+
+int nrd_js_reader_read(NrdReader *reader, uint64_t pos, void *buf, size_t size, size_t *ret_size)
+{
+    size_t done = 0;
+    bool found = true;
+    int rc = nrd_js_partition_usable(reader->partition);
+    g_mutex_lock(&reader->lock);
+    while (rc == 0 && done < size && found) {
+        rc = find_locked(reader, pos + done, &found);
+        if (rc < 0 || !found)
+            break;
+        size_t at = (size_t)(pos + done - reader->text_pos);
+        size_t n = MIN(size - done, reader->text->len - at);
+        memcpy((char *)buf + done, reader->text->str + at, n);
+        done += n;
+    }
+    g_mutex_unlock(&reader->lock);
+    if (rc < 0 && done == 0)
+        return rc;
+    *ret_size = done;
+    return 0;
+}
+
+int nrd_js_reader_read_in_order(NrdReader *reader, uint64_t pos, void **buf, size_t size, size_t *ret_size)
+{
+    return nrd_js_reader_read(reader, pos, *buf, size, ret_size);
+}
+
+/* A chunk is read whole as it is. */
+void nrd_js_reader_read_ahead(NrdReader *reader)
+{
+}
+
+/* Nobody knows without reading everything. What was read is there, so that who follows the log does not take it for one that
+ * was cut; and, once he has come to the end, a byte more as soon as there is more, since he reads no further than that. */
+uint64_t nrd_js_reader_size(NrdReader *reader)
+{
+    NrdPartition *partition = reader->partition;
+    g_mutex_lock(&partition->lock);
+    uint64_t last = partition->info.last_seq;
+    g_mutex_unlock(&partition->lock);
+    bool more = atomic_load(&reader->came_to_end) && last >= atomic_load(&reader->seen_seq);
+    return atomic_load(&reader->seen_end) + more;
+}
+
+int nrd_js_reader_measure(NrdReader *reader, uint64_t *ret_size)
+{
+    *ret_size = nrd_js_reader_size(reader);
+    return nrd_js_partition_usable(reader->partition);
+}
+
+bool nrd_js_reader_waits(NrdReader *reader, uint64_t pos)
+{
+    return true; /* for the servers */
+}
+
+int nrd_js_partition_rendered_bytes(NrdPartition *partition, const NrdRendering *rendering, uint64_t *ret_bytes)
+{
+    *ret_bytes = 0;
+    return nrd_js_partition_usable(partition);
+}

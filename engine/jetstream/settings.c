@@ -1,0 +1,198 @@
+/* What a topic is set to: its record in the bucket, owner and modes, settings, and how a change comes into force. */
+#include "engine/jetstream/js_private.h"
+
+/* ---- changing the record ---- */
+
+/* A copy to change, and its revision. Guard held. */
+static int copy_record(NrdTopic *topic, NrdTopicRecord **ret_record, uint64_t *ret_revision)
+{
+    if (topic->engine->read_only)
+        return -EROFS;
+    int rc = nrd_js_topic_usable(topic);
+    if (rc < 0)
+        return rc;
+    g_mutex_lock(&topic->lock);
+    *ret_record = nrd_topic_record_copy(topic->record);
+    *ret_revision = topic->revision;
+    g_mutex_unlock(&topic->lock);
+    return 0;
+}
+
+/* Another daemon that changed the topic at the same time was faster: its change is there when this returns -EBUSY, and ours
+ * can be made again on top of it. record is taken over. Guard held. Blocks. */
+static int replace_record(NrdTopic *topic, NrdTopicRecord *record, uint64_t revision)
+{
+    g_autofree char *why = NULL;
+    int rc = nrd_js_store_put(topic->engine, record, revision, &revision, &why);
+    if (rc == 0)
+        nrd_js_topic_put_record(topic, g_steal_pointer(&record), revision);
+    nrd_topic_record_free(record);
+    if (rc == -EBUSY) {
+        g_mutex_lock(&topic->engine->admin);
+        (void)!nrd_js_follow_admin_held(topic->engine, NULL);
+        g_mutex_unlock(&topic->engine->admin);
+    } else if (rc < 0) {
+        nrd_diag(NRD_LEVEL_ERROR, nrd_js_topic_place(topic), "the topic's record could not be written: %s",
+                 why ? why : g_strerror(-rc));
+    }
+    return rc;
+}
+
+typedef struct Change {
+    /* Changes the copy; *ret_same: there is nothing to write. */
+    int (*apply)(NrdTopic *topic, NrdTopicRecord *record, const struct Change *change, bool *ret_same);
+    const char *path;
+    int what;
+    uint32_t base_mode;
+    const NrdAttr *attr;
+    const char *text;
+    size_t size;
+} Change;
+
+#define MAX_TRIES 10 /* against daemons that keep changing the same topic */
+
+static int change_record(NrdTopic *topic, const Change *change)
+{
+    int rc = -EBUSY;
+    g_mutex_lock(&topic->guard);
+    for (int i = 0; rc == -EBUSY && i < MAX_TRIES; i++) {
+        NrdTopicRecord *record = NULL;
+        uint64_t revision;
+        bool same = false;
+        rc = copy_record(topic, &record, &revision);
+        if (rc == 0)
+            rc = change->apply(topic, record, change, &same);
+        if (rc == 0 && !same)
+            rc = replace_record(topic, g_steal_pointer(&record), revision);
+        nrd_topic_record_free(record);
+    }
+    g_mutex_unlock(&topic->guard);
+    return rc;
+}
+
+/* ---- owner and modes ---- */
+
+void nrd_js_topic_get_attr(NrdTopic *topic, const char *path, uint32_t base_mode, NrdAttr *ret_attr)
+{
+    NrdFileAttr attr = { 0, 0, base_mode & 0500 };
+    g_mutex_lock(&topic->lock);
+    if (topic->record)
+        attr = nrd_topic_record_attr(topic->record, path, base_mode);
+    g_mutex_unlock(&topic->lock);
+    *ret_attr = (NrdAttr){ attr.uid, attr.gid, attr.mode };
+}
+
+static int apply_attr(NrdTopic *topic, NrdTopicRecord *record, const Change *change, bool *ret_same)
+{
+    NrdFileAttr attr = nrd_topic_record_attr(record, change->path, change->base_mode);
+    attr.uid = change->what & NRD_ATTR_UID ? change->attr->uid : attr.uid;
+    attr.gid = change->what & NRD_ATTR_GID ? change->attr->gid : attr.gid;
+    attr.mode = change->what & NRD_ATTR_MODE ? change->attr->mode : attr.mode;
+    *ret_same = !nrd_topic_record_set_attr(record, change->path, &attr);
+    return 0;
+}
+
+int nrd_js_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mode, int what, const NrdAttr *attr)
+{
+    return change_record(
+        topic, &(Change){ .apply = apply_attr, .path = path, .base_mode = base_mode, .what = what, .attr = attr });
+}
+
+/* ---- settings ---- */
+
+char *nrd_js_topic_config_value(NrdTopic *topic, const char *key)
+{
+    g_mutex_lock(&topic->lock);
+    char *value = topic->record ? nrd_topic_config_get(&topic->record->config, key) : NULL;
+    g_mutex_unlock(&topic->lock);
+    return value;
+}
+
+char *nrd_js_topic_config_lines(NrdTopic *topic)
+{
+    g_mutex_lock(&topic->lock);
+    char *text = topic->record ? nrd_topic_config_text(&topic->record->config) : g_strdup("");
+    g_mutex_unlock(&topic->lock);
+    return text;
+}
+
+/* A key whose value would change, and means nothing here; NULL: none. */
+static const char *meaningless(const NrdTopicConfig *old, const NrdTopicConfig *next)
+{
+    return old->segment_bytes != next->segment_bytes       ? "segment_bytes"
+           : old->codec != next->codec                     ? "codec"
+           : old->zstd_level != next->zstd_level           ? "zstd_level"
+           : old->max_acked_ahead != next->max_acked_ahead ? "max_acked_ahead"
+           : old->fanout_delay_ms != next->fanout_delay_ms ? "fanout_delay_ms"
+                                                           : NULL;
+}
+
+static int refuse(NrdTopic *topic, int rc, const char *why)
+{
+    nrd_topic_refuse(topic, NRD_NO_PARTITION, "config refused: %s; nothing was changed", why);
+    return rc;
+}
+
+static int check_config(NrdTopic *topic, const NrdTopicConfig *old, const NrdTopicConfig *next)
+{
+    const char *key = meaningless(old, next);
+    if (key) {
+        g_autofree char *why = g_strdup_printf("%s means nothing in JetStream", key);
+        return refuse(topic, -EOPNOTSUPP, why);
+    }
+    if (next->partitions < old->partitions) {
+        g_autofree char *why =
+            g_strdup_printf("partitions can only grow, from %" G_GINT64_FORMAT " up", old->partitions);
+        return refuse(topic, -EINVAL, why);
+    }
+    return 0;
+}
+
+/* Streams first: a record says what is there. Those of retention are changed before it, too: a crash leaves a limit that the
+ * next write of the settings sets right. */
+static int apply_to_streams(NrdTopic *topic, const NrdTopicConfig *old, const NrdTopicRecord *record)
+{
+    int rc = 0;
+    if (old->retention_ms != record->config.retention_ms || old->retention_bytes != record->config.retention_bytes)
+        rc = nrd_js_topic_update_streams(topic->engine, record, (uint32_t)old->partitions);
+    return rc < 0 ? rc : nrd_js_topic_make_streams(topic->engine, record, (uint32_t)old->partitions);
+}
+
+static int apply_config(NrdTopic *topic, NrdTopicRecord *record, const Change *change, bool *ret_same)
+{
+    g_autofree char *why = NULL;
+    NrdTopicConfig old = record->config;
+    int rc = nrd_topic_config_apply(&record->config, change->text, change->size, &why);
+    if (rc < 0)
+        return refuse(topic, rc, why ? why : g_strerror(-rc));
+    rc = check_config(topic, &old, &record->config);
+    return rc < 0 ? rc : apply_to_streams(topic, &old, record);
+}
+
+int nrd_js_topic_config_write(NrdTopic *topic, const char *text, size_t size)
+{
+    return change_record(topic, &(Change){ .apply = apply_config, .text = text, .size = size });
+}
+
+NrdTopicConfig nrd_js_topic_config(NrdTopic *topic)
+{
+    NrdTopicConfig config;
+    nrd_topic_config_defaults(&config);
+    g_mutex_lock(&topic->lock);
+    if (topic->record)
+        config = topic->record->config;
+    g_mutex_unlock(&topic->lock);
+    return config;
+}
+
+/* A message has to fit the servers' limit with its headers: its id, and its key in base64. */
+int64_t nrd_js_topic_max_record_bytes(NrdTopic *topic)
+{
+    int64_t limit = (int64_t)nrd_js_conn_max_payload(topic->engine->conn) - 512;
+    return MIN(nrd_js_topic_config(topic).max_record_bytes, limit);
+}
+
+int64_t nrd_js_topic_consume_wait_ms(NrdTopic *topic)
+{
+    return nrd_js_topic_config(topic).consume_wait_ms;
+}

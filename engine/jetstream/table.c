@@ -1,0 +1,99 @@
+/* The table, and what has no meaning here or is not built: segments, fan-out. */
+#include "engine/jetstream/js_private.h"
+
+const NrdEngineTable nrd_js_table = {
+#define NRD_ENTRY(name) .name = nrd_js_##name,
+    NRD_ENGINE_FUNCTIONS(NRD_ENTRY)
+#undef NRD_ENTRY
+        .topic_keep_refusal = nrd_js_topic_keep_refusal,
+};
+
+/* ---- segments are the servers' own affair ---- */
+
+int nrd_js_partition_segments(NrdPartition *partition, GArray **ret_views)
+{
+    return -EOPNOTSUPP;
+}
+
+int nrd_js_segment_reader_open(NrdPartition *partition, uint64_t base, NrdSegmentReader **ret_reader)
+{
+    return -EOPNOTSUPP;
+}
+
+/* There is none to be asked. */
+void nrd_js_segment_reader_view(NrdSegmentReader *reader, NrdSegmentView *ret_view)
+{
+    g_assert_not_reached();
+}
+
+int nrd_js_segment_reader_read(NrdSegmentReader *reader, uint64_t pos, void *buf, size_t size, size_t *ret_size)
+{
+    g_assert_not_reached();
+}
+
+void nrd_js_segment_reader_close(NrdSegmentReader *reader)
+{
+    g_assert_not_reached();
+}
+
+/* A stream has no damage that is known of: what the servers cannot read they do not serve. */
+int nrd_js_partition_lost_ranges(NrdPartition *partition, GArray **ret_ranges)
+{
+    *ret_ranges = g_array_new(FALSE, FALSE, sizeof(NrdLostRange));
+    return 0;
+}
+
+/* ---- fan-out ---- */
+
+int nrd_js_topic_attach(NrdTopic *parent, const char *child)
+{
+    nrd_topic_refuse(parent, NRD_NO_PARTITION, "children/%s refused: fan-out is not built for JetStream", child);
+    return -EOPNOTSUPP;
+}
+
+int nrd_js_topic_detach(NrdTopic *parent, const char *child)
+{
+    return -ENOENT;
+}
+
+GPtrArray *nrd_js_topic_children(NrdTopic *topic)
+{
+    return g_ptr_array_new_with_free_func(g_free);
+}
+
+char *nrd_js_topic_parent(NrdTopic *topic)
+{
+    return NULL;
+}
+
+bool nrd_js_topic_is_delayed(NrdTopic *topic)
+{
+    return false;
+}
+
+int nrd_js_topic_child_info(NrdTopic *parent, const char *child, NrdChildInfo *ret_info)
+{
+    return -ENOENT;
+}
+
+/* ---- metrics ---- */
+
+static void append(GString *text, const char *name, const char *type, const char *help, uint64_t value)
+{
+    g_string_append_printf(text, "# HELP %s %s\n# TYPE %s %s\n%s %" G_GUINT64_FORMAT "\n", name, help, name, type, name,
+                           value);
+}
+
+char *nrd_js_engine_metrics(NrdEngine *engine)
+{
+    GString *text = g_string_new(NULL);
+    append(text, "narad_commits_total", "counter", "Commits that were acknowledged.",
+           nrd_counter_get(NRD_COUNTER_COMMITS));
+    append(text, "narad_produced_records_total", "counter", "Records committed.",
+           nrd_counter_get(NRD_COUNTER_PRODUCED));
+    append(text, "narad_settled_records_total", "counter", "Records settled by consumers.",
+           nrd_counter_get(NRD_COUNTER_SETTLED));
+    append(text, "narad_servers_connected", "gauge", "1 while there is a connection to a NATS server.",
+           nrd_js_conn_is_up(engine->conn));
+    return g_string_free(text, FALSE);
+}
