@@ -14,6 +14,7 @@
  * The boundary in memory is the least that there can be: what was acknowledged and is not there any more is a gap. */
 #include "engine/log/relist_private.h"
 
+#include "engine/base/zeros.h"
 #include "engine/io/io.h"
 #include "engine/log/index/index_file.h"
 #include "engine/log/index/scan.h"
@@ -105,8 +106,7 @@ static int has_data(int fd, uint64_t pos, uint64_t end, bool *ret_has)
             return r;
         if (n == 0)
             return 0;
-        for (size_t i = 0; i < n && !*ret_has; i++)
-            *ret_has = buf[i] != 0;
+        *ret_has = !nrd_all_zero(buf, n);
         pos += n;
     }
     return 0;
