@@ -65,22 +65,7 @@ void nrd_check_tell(NrdCheck *check, NrdSeverity severity, const NrdSpot *spot, 
 static const char *kind_of(const NrdCheck *check, const char *path)
 {
     struct stat st;
-    if (nrd_io_stat(check->root_fd, path, &st) < 0)
-        return "something else";
-    switch (st.st_mode & S_IFMT) {
-    case S_IFREG:
-        return "a plain file";
-    case S_IFDIR:
-        return "a folder";
-    case S_IFLNK:
-        return "a symbolic link";
-    case S_IFIFO:
-        return "a FIFO";
-    case S_IFSOCK:
-        return "a socket";
-    default:
-        return "a device";
-    }
+    return nrd_io_stat(check->root_fd, path, &st) < 0 ? "something else" : nrd_io_kind(st.st_mode);
 }
 
 void nrd_check_unreadable(NrdCheck *check, const char *path, const char *outcome, int error)

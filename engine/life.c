@@ -104,18 +104,18 @@ static int open_log(NrdPartition *partition, const NrdTopicConfig *config, NrdLo
 /* What stands in the place of a file that the partition needs and is none; NULL: nothing that could be seen. */
 static char *foreign_in_words(NrdPartition *partition)
 {
-    const char *const names[] = { "/hwm", "/consumer.offset", "/consumer.ahead" };
+    g_autofree char *path = g_strconcat(partition->dir, "/hwm", NULL);
+    g_autofree char *kind = NULL;
     struct stat st;
     int root_fd = partition->topic->engine->root_fd;
     if (nrd_io_stat(root_fd, partition->dir, &st) == 0 && !S_ISDIR(st.st_mode))
         return g_strdup_printf("%s cannot be used: it is no folder", partition->dir);
-    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
-        g_autofree char *path = g_strconcat(partition->dir, names[i], NULL);
-        g_autofree char *kind = nrd_io_foreign_kind(root_fd, path);
-        if (kind)
-            return g_strdup_printf("%s cannot be used: %s", path, kind);
+    kind = nrd_io_foreign_kind(root_fd, path);
+    if (!kind) {
+        g_clear_pointer(&path, g_free);
+        (void)nrd_offset_store_foreign(root_fd, partition->dir, &path, &kind);
     }
-    return NULL;
+    return kind ? g_strdup_printf("%s cannot be used: %s", path, kind) : NULL;
 }
 
 /* Why the partition could not be opened, for who looks at it; why is taken over. */

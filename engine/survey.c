@@ -2,19 +2,11 @@
  * to their files would stay unknown until somebody comes. */
 #include "engine/engine_private.h"
 
-#include "engine/io/io.h"
-
 /* Whether what stands in the place of a consumer's file is none: an open says so. */
 static bool has_foreign_file(NrdPartition *partition)
 {
-    static const char *const names[] = { "/consumer.offset", "/consumer.ahead" };
-    bool foreign = false;
-    for (size_t i = 0; !foreign && i < G_N_ELEMENTS(names); i++) {
-        g_autofree char *path = g_strconcat(partition->dir, names[i], NULL);
-        g_autofree char *kind = nrd_io_foreign_kind(partition->topic->engine->root_fd, path);
-        foreign = kind != NULL;
-    }
-    return foreign;
+    g_autofree char *path = NULL, *kind = NULL;
+    return nrd_offset_store_foreign(partition->topic->engine->root_fd, partition->dir, &path, &kind);
 }
 
 void nrd_partition_survey(NrdPartition *partition)

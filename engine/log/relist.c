@@ -17,6 +17,7 @@
  * segment behind that has been begun nothing but memory knows it, so the reopen has not succeeded before (reopen.c). */
 #include "engine/log/relist_private.h"
 
+#include "engine/base/zeros.h"
 #include "engine/io/io.h"
 #include "engine/log/index/index_file.h"
 #include "engine/log/index/scan.h"
@@ -108,8 +109,7 @@ static int has_data(int fd, uint64_t pos, uint64_t end, bool *ret_has)
             return r;
         if (n == 0)
             return 0;
-        for (size_t i = 0; i < n && !*ret_has; i++)
-            *ret_has = buf[i] != 0;
+        *ret_has = !nrd_all_zero(buf, n);
         pos += n;
     }
     return 0;

@@ -37,6 +37,8 @@
 #include <fcntl.h>
 #include <string.h>
 
+#define OFFSET_NAME "/consumer.offset"
+#define AHEAD_NAME "/consumer.ahead"
 #define OFFSET_SIZE 8
 #define N_SLOTS 2
 #define AHEAD_SIZE (N_SLOTS * NRD_AHEAD_SLOT_SIZE)
@@ -222,8 +224,8 @@ static NrdOffsetStore *new_store(int root_fd, const char *dir, const char *topic
     store->root_fd = root_fd;
     store->topic = g_strdup(topic);
     store->partition = partition;
-    store->offset_path = g_strconcat(dir, "/consumer.offset", NULL);
-    store->ahead_path = g_strconcat(dir, "/consumer.ahead", NULL);
+    store->offset_path = g_strconcat(dir, OFFSET_NAME, NULL);
+    store->ahead_path = g_strconcat(dir, AHEAD_NAME, NULL);
     store->ahead_fd = -1;
     store->anchor = NO_SLOT;
     return store;
@@ -255,6 +257,21 @@ int nrd_offset_store_open(int root_fd, const char *dir, const char *topic, uint3
     g_array_append_vals(ret_state->ahead, ahead->data, ahead->len);
     *ret_store = store;
     return 0;
+}
+
+bool nrd_offset_store_foreign(int root_fd, const char *dir, char **ret_path, char **ret_kind)
+{
+    static const char *const names[] = { OFFSET_NAME, AHEAD_NAME };
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        g_autofree char *path = g_strconcat(dir, names[i], NULL);
+        char *kind = nrd_io_foreign_kind(root_fd, path);
+        if (!kind)
+            continue;
+        *ret_path = g_steal_pointer(&path);
+        *ret_kind = kind;
+        return true;
+    }
+    return false;
 }
 
 void nrd_offset_store_free(NrdOffsetStore *store)

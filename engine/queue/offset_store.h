@@ -24,6 +24,10 @@ typedef struct NrdOffsetStore NrdOffsetStore;
 int nrd_offset_store_open(int root_fd, const char *dir, const char *topic, uint32_t partition, uint64_t hwm,
                           NrdFrontier *ret_state, NrdOffsetStore **ret_store) NRD_MUST_CHECK;
 
+/* Whether in folder dir something stands in the place of one of the two files that is no regular file: its path and, as
+ * nrd_io_foreign_kind says it, what it is (g_free both). Blocks. */
+bool nrd_offset_store_foreign(int root_fd, const char *dir, char **ret_path, char **ret_kind);
+
 /* Closes without writing; takes NULL. */
 void nrd_offset_store_free(NrdOffsetStore *store);
 
