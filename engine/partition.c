@@ -4,6 +4,7 @@
 
 #include "engine/ingress/ingress.h"
 #include "engine/io/io.h"
+#include "engine/meta/incarnation.h"
 
 #include <errno.h>
 
@@ -206,6 +207,19 @@ static void leave_change(NrdPartition *partition)
     nrd_partition_unpin(partition);
 }
 
+/* Whether the topic's folder is this incarnation's. It may be gone. Guard held. */
+static int verify_folder(NrdPartition *partition)
+{
+    NrdTopic *topic = partition->topic;
+    g_autofree char *why = NULL;
+    int rc = nrd_incarnation_verify(topic->engine->root_fd, topic->name, topic->id, &why);
+    if (rc == 0 || rc == -ENOENT)
+        return 0;
+    nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition), "cannot reopen %s: %s", partition->dir,
+             why ? why : g_strerror(-rc));
+    return rc;
+}
+
 /* Without its folder the log goes on in a new one, above all offsets that it has given out: what was in the old one is told
  * as missing. Should the topic's be gone as well, only a start can tell whose it was. Guard held. */
 static int find_folder(NrdPartition *partition)
@@ -213,6 +227,9 @@ static int find_folder(NrdPartition *partition)
     int rc = nrd_partition_usable(partition);
     if (rc < 0)
         return rc;
+    rc = verify_folder(partition);
+    if (rc < 0)
+        return -EIO;
     rc = nrd_partition_make_folder(partition);
     if (rc < 0)
         nrd_diag(

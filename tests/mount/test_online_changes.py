@@ -445,6 +445,36 @@ def test_an_empty_active_segment_is_removed(m):
     assert log(part) == records(10) and state(m.mnt) == "ok"
 
 
+def test_another_incarnations_folder_is_not_reopened(m):
+    """A backup from before the topic was deleted and made again."""
+    part = m.make("t")
+    produce(part, "old0", "old1")
+    m.stop()
+    shutil.copytree(m.data + "/topics/t", m.base + "/backup")
+    m.start()
+    old = xattr(part, "incarnation")
+    write_file(m.topic("t") + "/ctl", f"delete {old}\n".encode())
+    part = m.make("t")
+    produce(part, "new")
+    os.rename(m.data + "/topics/t", m.base + "/aside")
+    shutil.copytree(m.base + "/backup", m.data + "/topics/t")
+    assert wait_for(lambda: refused(part), "a refusal") == errno.EIO
+    before = sorted(os.listdir(m.data_part("t")))
+    for _ in range(2):
+        assert fails(write_file, part + "/ctl", b"reopen\n") == errno.EIO
+        assert xattr(part, "poisoned") == "1"
+    assert f"its folder belongs to incarnation {old}" in m.stderr()
+    assert sorted(os.listdir(m.data_part("t"))) == before
+    shutil.rmtree(m.data + "/topics/t")
+    os.rename(m.base + "/aside", m.data + "/topics/t")
+    reopen(part)
+    produce(part, "last")
+    text = log(part)
+    assert text.startswith(b"new\n") and text.endswith(b"last\n") and b"old" not in text
+    m.crash()
+    assert log(part) == text
+
+
 def test_a_folder_that_comes_back(m):
     part = m.make("t", segment_bytes=SEGMENT)
     fill(part, count=2)
