@@ -313,14 +313,14 @@ void nrd_partition_abandon(NrdPartition *partition);
 /* As nrd_partition_learn, by who has the topic's guard. */
 int nrd_partition_learn_guarded(NrdPartition *partition) NRD_MUST_CHECK;
 
-/* anew.c: before a partition's folder is made: leaves a note when there is none, and learns of one that was left. Guard held.
- * Blocks. */
-int nrd_partition_note_missing(NrdPartition *partition) NRD_MUST_CHECK;
+/* anew.c: the partition's folder is there, durably, and so are the names in it. Where it is missing it is made, after a note of
+ * that was left beside it. What the disk says; -ENOENT when the topic's is gone. Guard held. Blocks. */
+int nrd_partition_make_folder(NrdPartition *partition) NRD_MUST_CHECK;
 
 /* anew.c: learns whether the folder is missing, or was, without an open. Guard held. Blocks. */
 void nrd_partition_look_for_note(NrdPartition *partition);
 
-/* anew.c: it is known: the note goes. Blocks. */
+/* anew.c: it is known to who was told: the note goes. Blocks. */
 int nrd_partition_forget_note(NrdPartition *partition) NRD_MUST_CHECK;
 
 /* survey.c: opens a partition that is not known when what lies in its folder looks as if records were lost or hidden, and

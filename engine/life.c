@@ -88,13 +88,7 @@ static int open_log(NrdPartition *partition, const NrdTopicConfig *config, NrdLo
         .ret_why = ret_why,
     };
     if (!engine->read_only) { /* a crash may have come between the record and the folder */
-        int rc = nrd_partition_note_missing(partition);
-        if (rc == 0)
-            rc = nrd_io_make_dir(engine->root_fd, partition->dir);
-        /* Likewise for the names in it: what is acknowledged from here on may stand in a file that an earlier process has
-         * created, or put in the place of another, without getting to sync the folder. */
-        if (rc == 0)
-            rc = nrd_io_sync_dir(engine->root_fd, partition->dir);
+        int rc = nrd_partition_make_folder(partition);
         if (rc < 0)
             return rc;
     }

@@ -4,6 +4,7 @@
 
 #include "engine/ingress/ingress.h"
 #include "engine/io/io.h"
+#include "engine/meta/incarnation.h"
 
 #include <errno.h>
 
@@ -180,8 +181,7 @@ char *nrd_partition_info_unreadable(const NrdPartitionInfo *info)
 
 const char *nrd_partition_info_anew(const NrdPartitionInfo *info)
 {
-    return info->anew ? "its folder was missing and it began anew at offset 0: if records were in it they are lost"
-                      : NULL;
+    return info->anew ? "its folder was missing and was made anew, empty: if records were in it they are lost" : NULL;
 }
 
 char *nrd_partition_info_hidden(const NrdPartitionInfo *info)
@@ -226,20 +226,51 @@ static void leave_change(NrdPartition *partition)
     nrd_partition_unpin(partition);
 }
 
+/* Whether the topic's folder is this incarnation's. It may be gone. Guard held. */
+static int verify_folder(NrdPartition *partition)
+{
+    NrdTopic *topic = partition->topic;
+    g_autofree char *why = NULL;
+    int rc = nrd_incarnation_verify(topic->engine->root_fd, topic->name, topic->id, &why);
+    if (rc == 0 || rc == -ENOENT)
+        return 0;
+    nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition), "cannot reopen %s: %s", partition->dir,
+             why ? why : g_strerror(-rc));
+    return rc;
+}
+
 /* Without its folder the log goes on in a new one, above all offsets that it has given out: what was in the old one is told
- * as missing. Should the topic's be gone as well, only a start can tell whose it was. */
+ * as missing. Should the topic's be gone as well, only a start can tell whose it was. Guard held. */
+static int find_folder(NrdPartition *partition)
+{
+    int rc = nrd_partition_usable(partition);
+    if (rc < 0)
+        return rc;
+    rc = verify_folder(partition);
+    if (rc < 0)
+        return -EIO;
+    rc = nrd_partition_make_folder(partition);
+    if (rc < 0)
+        nrd_diag(
+            NRD_LEVEL_ERROR, nrd_partition_place(partition),
+            "%s is gone and cannot be made anew, or cannot be used: %s; put topics/%s back from a backup, or start "
+            "the daemon again",
+            partition->dir, g_strerror(-rc), partition->topic->name);
+    return rc < 0 ? -EIO : 0;
+}
+
 static int reopen_log(NrdPartition *partition)
 {
-    int root_fd = partition->topic->engine->root_fd;
-    struct stat st;
-    int rc = 0;
-    if (nrd_io_stat(root_fd, partition->dir, &st) == -ENOENT)
-        rc = nrd_io_make_dir(root_fd, partition->dir);
+    pthread_mutex_lock(&partition->topic->guard);
+    int rc = find_folder(partition);
+    pthread_mutex_unlock(&partition->topic->guard);
+    if (rc == 0)
+        rc = nrd_produce_enter(partition);
     if (rc < 0)
-        nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition),
-                 "%s is gone and cannot be made anew: %s; put topics/%s back from a backup, or start the daemon again",
-                 partition->dir, g_strerror(-rc), partition->topic->name);
-    return rc < 0 ? -EIO : nrd_log_reopen(atomic_load(&partition->log));
+        return rc;
+    rc = nrd_log_reopen(atomic_load(&partition->log));
+    nrd_produce_leave(partition);
+    return rc;
 }
 
 int nrd_local_partition_reopen(NrdPartition *partition)
@@ -248,17 +279,12 @@ int nrd_local_partition_reopen(NrdPartition *partition)
         return -EIDRM;
     if (partition->topic->engine->read_only)
         return -EROFS;
+    bool told = atomic_load(&partition->folder_lost); /* what this call finds is nothing that anybody knows */
     bool was_open = nrd_partition_pin_if_open(partition);
-    int rc = was_open ? nrd_produce_enter(partition) : nrd_partition_pin(partition);
-    if (rc < 0 && was_open)
-        nrd_partition_unpin(partition);
-    if (rc < 0)
+    int rc = was_open ? reopen_log(partition) : nrd_partition_pin(partition); /* which recovers it */
+    if (rc < 0 && !was_open)
         return rc;
-    if (was_open) { /* else it has just been recovered */
-        rc = reopen_log(partition);
-        nrd_produce_leave(partition);
-    }
-    if (rc == 0)
+    if (rc == 0 && told)
         rc = nrd_partition_forget_note(partition);
     if (rc == 0)
         nrd_consume_wake(partition);

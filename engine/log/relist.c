@@ -146,7 +146,7 @@ int nrd_relist_same_tail(NrdLog *log, NrdRelist *relist, bool *ret_same)
     if (relist->files->len == 0)
         return 0;
     const NrdSegmentFile *last = file_at(relist, relist->files->len - 1);
-    if (last->base != nrd_segment_base(active) || !nrd_segment_is_file(active, &last->st))
+    if (log->tail_is_others || last->base != nrd_segment_base(active) || !nrd_segment_is_file(active, &last->st))
         return 0;
     int r = is_written_over(log, active, last->size_bytes, &written_over);
     if (r < 0)
@@ -406,6 +406,7 @@ void nrd_relist_install(NrdLog *log, NrdRelist *relist)
     if (other_tail) {
         log->zero_end = 0;
         log->roll_needed = end.offset > nrd_segment_base(tail); /* an empty one takes the next record itself */
+        log->tail_is_others = log->roll_needed;
     }
     nrd_log_learn_newest(log);
 }

@@ -57,6 +57,7 @@ static void install(NrdLog *log, NrdSegment *segment)
     nrd_segment_list_unref(old);
     nrd_store(&log->hwm_pos, 0);
     log->roll_needed = false;
+    log->tail_is_others = false;
 }
 
 static int start_segment(NrdLog *log, NrdSegment *old)

@@ -512,6 +512,36 @@ def test_an_empty_active_segment_is_removed(m):
     assert log(part) == records(10) and state(m.mnt) == "ok"
 
 
+def test_another_incarnations_folder_is_not_reopened(m):
+    """A backup from before the topic was deleted and made again."""
+    part = m.make("t")
+    produce(part, "old0", "old1")
+    m.stop()
+    shutil.copytree(m.data + "/topics/t", m.base + "/backup")
+    m.start()
+    old = xattr(part, "incarnation")
+    write_file(m.topic("t") + "/ctl", f"delete {old}\n".encode())
+    part = m.make("t")
+    produce(part, "new")
+    os.rename(m.data + "/topics/t", m.base + "/aside")
+    shutil.copytree(m.base + "/backup", m.data + "/topics/t")
+    assert wait_for(lambda: refused(part), "a refusal") == errno.EIO
+    before = sorted(os.listdir(m.data_part("t")))
+    for _ in range(2):
+        assert fails(write_file, part + "/ctl", b"reopen\n") == errno.EIO
+        assert xattr(part, "poisoned") == "1"
+    assert f"its folder belongs to incarnation {old}" in m.stderr()
+    assert sorted(os.listdir(m.data_part("t"))) == before
+    shutil.rmtree(m.data + "/topics/t")
+    os.rename(m.base + "/aside", m.data + "/topics/t")
+    reopen(part)
+    produce(part, "last")
+    text = log(part)
+    assert text.startswith(b"new\n") and text.endswith(b"last\n") and b"old" not in text
+    m.crash()
+    assert log(part) == text
+
+
 def test_a_folder_that_comes_back(m):
     part = m.make("t", segment_bytes=SEGMENT)
     fill(part, count=2)
@@ -639,7 +669,7 @@ def test_hwm_becomes_a_folder_under_the_daemon(m):
 
 def remains(m, part, word):
     assert state(part).startswith(word)
-    assert "its folder was missing and it began anew at offset 0" in status(part)
+    assert "its folder was missing and was made anew, empty" in status(part)
     assert "whose folder was missing" in state(m.mnt)
     assert "t/p00000  its folder was missing" in status(m.mnt)
     assert "p00000  its folder was missing" in status(m.topic("t"))
@@ -668,6 +698,39 @@ def test_a_partitions_folder_is_gone_at_the_start(m):
         assert log(part) == b"new\n"
         m.restart()
     assert sorted(os.listdir(m.data + "/topics/t")) == ["incarnation", "p00000", "p00001"]
+
+
+def test_a_folder_that_is_made_anew_by_a_reopen_is_told(m):
+    part = m.make("t")
+    produce(part, "a")
+    shutil.rmtree(m.data_part("t"))
+    assert fails(produce, part, "b") == errno.EIO
+    reopen(part)
+    produce(part, "b")
+    for _ in range(2):
+        remains(m, part, "damaged")  # the offsets went on
+        assert log(part) == b"b\n" and number(part, "next_offset") == 2
+        m.crash()
+        wait_for(lambda: state(m.mnt) != "ok", "the survey")
+    reopen(part)
+    assert "folder was missing" not in status(part) and metric(m, "narad_partitions_anew") == 0
+    assert sorted(os.listdir(m.data + "/topics/t")) == ["incarnation", "p00000"]
+
+
+def test_a_folder_that_is_put_back_before_it_is_used(m):
+    part = m.make("t")
+    produce(part, "a")
+    m.stop()
+    os.rename(m.data_part("t"), m.base + "/aside")
+    m.start()
+    wait_for(lambda: state(m.mnt) != "ok", "the survey")
+    assert not os.path.exists(m.data_part("t"))
+    os.rename(m.base + "/aside", m.data_part("t"))
+    assert log(part) == b"a\n"
+    assert state(part) == "ok" and state(m.mnt) == "ok"
+    produce(part, "b")
+    m.restart()
+    assert log(part) == b"a\nb\n" and state(m.mnt) == "ok"
 
 
 def test_a_topics_folder_is_gone_at_the_start(m):

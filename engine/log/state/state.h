@@ -38,6 +38,7 @@ struct NrdLog {
     bool hwm_emptied;      /* since the open or reopen */
     bool hwm_empty_failed; /* an attempt failed: the next one makes the kernel write anew */
     bool roll_needed;      /* the active segment must not be written to any more */
+    bool tail_is_others;   /* nor cut: it is as a reopen found it, and others have put it there; see relist.c */
     uint64_t skip_to;      /* offsets below were given out once, though no record of them is left; see recovery.c */
     uint64_t hidden_end;   /* set at the open: whole records up to here may stand above the high watermark */
     bool told_late_clock;  /* that commit times are far ahead of the clock */

@@ -363,6 +363,67 @@ static void test_foreign_marker_under_an_open_log(Fixture *f, gconstpointer data
     g_assert_true(nrd_partition_readable(f->partition)); /* who polls learns it, too */
 }
 
+/* ... and found by a reopen: nothing of it is served, nothing is made in it, and what is refused stays refused. */
+static void test_foreign_marker_at_a_reopen(Fixture *f, gconstpointer data)
+{
+    g_autofree char *stale = g_strconcat(f->path, "/topics/t.stale-0123456789abcdef", NULL);
+    g_autofree char *path = g_strconcat(f->path, "/topics/t/incarnation", NULL);
+    g_autofree char *mine = NULL;
+    NrdProducer *producer = NULL;
+    NrdPartitionInfo info;
+    g_assert_true(g_file_get_contents(path, &mine, NULL, NULL));
+    produce(f->partition, "one");
+    g_assert_cmpint(nrd_producer_open(f->partition, false, &producer), ==, 0);
+    nrd_producer_add(producer, NULL, 0, "two", 3);
+    atomic_store(&fail_fdatasync, 1);
+    g_assert_cmpint(sync_now(producer), ==, -EIO);
+    write_marker(f, "0123456789abcdef");
+    g_assert_cmpint(nrd_partition_reopen(f->partition), ==, -EIO);
+    nrd_partition_info(f->partition, &info);
+    g_assert_true(info.poisoned);
+    nrd_partition_info_clear(&info);
+    g_assert_cmpint(sync_now(producer), ==, -EIO);
+    g_assert_false(g_file_test(stale, G_FILE_TEST_EXISTS));
+    write_marker(f, mine);
+    g_assert_cmpint(nrd_partition_reopen(f->partition), ==, 0);
+    g_assert_cmpint(sync_now(producer), ==, 0);
+    nrd_producer_close(producer, NULL, NULL);
+    assert_log(f->partition, "one\ntwo\n");
+}
+
+/* ---- folders that are gone ---- */
+
+static bool is_anew(NrdPartition *partition)
+{
+    NrdPartitionInfo info;
+    nrd_partition_info(partition, &info);
+    bool anew = info.anew;
+    nrd_partition_info_clear(&info);
+    return anew;
+}
+
+/* The reopen that finds it is not the one that says that it is known. */
+static void test_a_reopen_finds_the_folder_gone(Fixture *f, gconstpointer data)
+{
+    g_autofree char *dir = g_strconcat(f->path, "/topics/t/p00001", NULL);
+    g_autofree char *aside = g_strconcat(f->path, "/aside", NULL);
+    g_autofree char *note = g_strconcat(f->path, "/topics/t/p00001.lost", NULL);
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "partitions=2\n", 13), ==, 0);
+    produce(nrd_topic_partition(f->topic, 1), "one");
+    fixture_stop(f);
+    fixture_start(f);
+    NrdPartition *partition = nrd_topic_partition(f->topic, 1);
+    g_assert_cmpint(nrd_partition_learn(partition), ==, 0); /* from what the stop has left */
+    g_assert_false(nrd_partition_is_open(partition));
+    g_assert_cmpint(g_rename(dir, aside), ==, 0);
+    g_assert_cmpint(nrd_partition_reopen(partition), ==, 0);
+    g_assert_true(is_anew(partition));
+    g_assert_true(g_file_test(note, G_FILE_TEST_EXISTS));
+    g_assert_cmpint(nrd_partition_reopen(partition), ==, 0);
+    g_assert_false(is_anew(partition));
+    g_assert_false(g_file_test(note, G_FILE_TEST_EXISTS));
+}
+
 /* ... and found by the next open of another partition. */
 static void test_foreign_marker_at_a_lazy_open(Fixture *f, gconstpointer data)
 {
@@ -498,6 +559,8 @@ int main(int argc, char **argv)
     ADD("fault-until-tried-again", test_fault_until_tried_again);
     ADD("foreign-marker-under-an-open-log", test_foreign_marker_under_an_open_log);
     ADD("foreign-marker-at-a-lazy-open", test_foreign_marker_at_a_lazy_open);
+    ADD("foreign-marker-at-a-reopen", test_foreign_marker_at_a_reopen);
+    ADD("reopen-finds-the-folder-gone", test_a_reopen_finds_the_folder_gone);
     g_test_add("/life/quarantine-is-swept", Fixture, &walking, fixture_set_up, test_quarantine_is_swept,
                fixture_tear_down);
     ADD("damaged-marker-takes-the-topic-out", test_damaged_marker_takes_the_topic_out);

@@ -631,6 +631,42 @@ static void test_no_room_cut(void)
     test_no_room_behind_a_lost_end(false);
 }
 
+/* ... and what is being copied there meanwhile is not taken for what a failed commit has left. */
+static void test_no_room_and_a_copy_that_grows(void)
+{
+    uint64_t offset;
+    fixture_set_up(&f);
+    fixture_open(&f);
+    fixture_commit_numbers(&f, 0, 10);
+    size_t half = nrd_segment_size_bytes(nrd_log_active(f.log));
+    fixture_commit_numbers(&f, 10, 10);
+    size_t size = nrd_segment_size_bytes(nrd_log_active(f.log));
+    GByteArray *bytes = fixture_get(&f, SEGMENT_0);
+    g_autofree char *path = fixture_file(&f, SEGMENT_0);
+    fault_set(FAULT_FDATASYNC, 1, -EIO, false);
+    g_assert_cmpint(fixture_try_commit(&f, "20", &offset), ==, -EIO);
+    rename_file(SEGMENT_0, "aside");
+    g_assert_true(g_file_set_contents(path, (const char *)bytes->data, (gssize)half, NULL));
+    fault_set(FAULT_OPEN, 1, -ENOSPC, true);
+    fault.suffix = SEGMENT(20);
+    g_assert_cmpint(nrd_log_reopen(f.log), ==, -EIO);
+    expect_lost(10, 20);
+    FILE *file = fopen(path, "ab");
+    g_assert_nonnull(file);
+    g_assert_cmpuint(fwrite(bytes->data + half, 1, size - half, file), ==, size - half);
+    g_assert_cmpint(fclose(file), ==, 0);
+    g_assert_cmpint(nrd_log_reopen(f.log), ==, -EIO);
+    expect_all(0, 20);
+    fault_clear();
+    reopen();
+    g_assert_cmpuint(fixture_commit(&f, "20"), ==, 20);
+    fixture_crash(&f);
+    fixture_open(&f);
+    expect_all(0, 21);
+    g_byte_array_unref(bytes);
+    fixture_tear_down(&f);
+}
+
 /* Where the records themselves say it, the next commit begins the segment. */
 static void test_no_room_behind_damage(void)
 {
@@ -718,6 +754,7 @@ int main(int argc, char **argv)
     g_test_add_func("/log/presence/mended-active", test_mended_active);
     g_test_add_func("/log/presence/no-room-removed", test_no_room_removed);
     g_test_add_func("/log/presence/no-room-cut", test_no_room_cut);
+    g_test_add_func("/log/presence/no-room-growing", test_no_room_and_a_copy_that_grows);
     g_test_add_func("/log/presence/no-room-damage", test_no_room_behind_damage);
     g_test_add_func("/log/presence/detached", test_detached_stay_out);
     g_test_add_func("/log/presence/odd-file", test_odd_file);
