@@ -97,7 +97,8 @@ typedef struct NrdSummary {
     uint64_t size_bytes;        /* of segments */
     uint64_t lag;               /* records readable and not settled */
     uint64_t in_flight;
-    bool ingress; /* topics can be produced to as a whole */
+    bool ingress;      /* topics can be produced to as a whole */
+    int ingress_error; /* the last write of the ingress WAL failed: -ENOSPC, -EDQUOT, -EIO; the next one may not */
     uint64_t ingress_parts, ingress_stuck,
         ingress_bytes;                        /* waiting to be dispatched; partitions that wait after a failure; WAL */
     uint64_t n_refused;                       /* topics that take no records as a whole: nrd_topic_produce_error */
@@ -155,7 +156,7 @@ bool nrd_topic_deleted(NrdTopic *topic);
 /* Why it is out of service, or NULL; g_free. Each use of one that is not lost tries again, and may end it. Memory only. */
 char *nrd_topic_fault(NrdTopic *topic);
 /* Why records for the topic as a whole were refused, and would be now: -ENOSPC (no room on the disk), -EAGAIN (too much
- * waits in the ingress WAL); 0: they are taken. Asks the file system how much is free. */
+ * waits in the ingress WAL), -EIO (it could not be written); 0: they are taken. Asks the file system how much is free. */
 int nrd_topic_produce_error(NrdTopic *topic);
 bool nrd_topic_lost(NrdTopic *topic);             /* out of service until the restart. Memory only */
 uint32_t nrd_topic_n_partitions(NrdTopic *topic); /* 0 when its record is damaged */

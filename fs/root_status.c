@@ -4,6 +4,8 @@
 #include "fs/fs_private.h"
 #include "fs/status_text.h"
 
+#include <errno.h>
+
 #define N G_GUINT64_FORMAT
 
 static void append_head(GString *text, const NrdFs *fs, int64_t up_ms)
@@ -109,6 +111,11 @@ static void append_ingress(GString *text, const NrdSummary *summary, bool read_o
 {
     if (read_only)
         return;
+    if (summary->ingress_error < 0) {
+        g_string_append_printf(text, "ingress      refused: %s\nto do        %s\n", g_strerror(-summary->ingress_error),
+                               summary->ingress_error == -EIO ? NRD_TODO_REFUSED_EIO : NRD_TODO_REFUSED_FULL);
+        return;
+    }
     if (!summary->ingress) {
         g_string_append(text, "ingress      its WAL cannot be read: the log says why; who opens a topic's produce "
                               "tries again; partitions can be produced to\n");

@@ -151,7 +151,9 @@ static void append_produce_error(GString *text, int error)
 {
     if (error < 0)
         g_string_append_printf(text, "produce      refused: %s\nto do        %s\n", g_strerror(-error),
-                               error == -ENOSPC ? NRD_TODO_REFUSED_FULL : NRD_TODO_REFUSED_BUSY);
+                               error == -EAGAIN ? NRD_TODO_REFUSED_BUSY
+                               : error == -EIO  ? NRD_TODO_REFUSED_EIO
+                                                : NRD_TODO_REFUSED_FULL);
 }
 
 /* Whether the topic is out of service, and there is nothing more to tell. */

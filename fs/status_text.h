@@ -14,6 +14,11 @@
 #define NRD_TODO_REFUSED_BUSY                                                                                          \
     "look below which partition takes none; writers that sync again go on when some of it is committed"
 
+/* The same for an ingress WAL that could not be written. */
+#define NRD_TODO_REFUSED_EIO                                                                                           \
+    "the ingress WAL could not be written: see that ingress/ in the data directory is a folder that the daemon may "   \
+    "write to, and that the disk is well; the next sync tries again, and partitions can be produced to"
+
 /* What a person does about records that are lost. */
 #define NRD_TODO_DAMAGE                                                                                                \
     "the rest is served; take what is lost from a child or a backup and look at the disk; the note goes with its "     \

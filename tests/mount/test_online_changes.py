@@ -452,6 +452,62 @@ def test_the_ingress_wal_is_removed(m):
     wait_for(lambda: b"b\n" in log(m.part("t")) + log(m.part("t", 1)), "the record")
 
 
+def refusal(folder, record="x"):
+    """The errno of a sync of one record; 0: it was taken."""
+    fd = os.open(folder + "/produce", os.O_WRONLY)
+    try:
+        os.write(fd, record.encode() + b"\n")
+        os.fsync(fd)
+        return 0
+    except OSError as error:
+        return error.errno
+    finally:
+        try:
+            os.close(fd)
+        except OSError:
+            pass
+
+
+def test_the_folder_of_the_ingress_is_removed(m):
+    m.make("t")
+    produce(m.topic("t"), "a")
+    wait_for(lambda: log(m.part("t")) == b"a\n", "the first record")
+    shutil.rmtree(m.data + "/ingress")
+    produce(m.topic("t"), "b")
+    wait_for(lambda: log(m.part("t")) == b"a\nb\n", "the record after it")
+    assert os.stat(m.data + "/ingress").st_mode & 0o777 == 0o700
+    assert any(file.endswith(".wal") for file in os.listdir(m.data + "/ingress"))
+    produce(m.topic("t"), "c")
+    assert m.stderr().count("ingress/ was removed while the daemon runs, and not by it: it was made anew") == 1
+    assert state(m.mnt) == "ok" and metric(m, "narad_ingress_available") == 1
+    m.crash()
+    wait_for(lambda: log(m.part("t")) == b"a\nb\nc\n", "all of them after a crash")
+
+
+def test_an_ingress_that_cannot_be_written_is_told(m):
+    m.make("t")
+    produce(m.topic("t"), "a")
+    wait_for(lambda: log(m.part("t")) == b"a\n", "the first record")
+    shutil.rmtree(m.data + "/ingress")
+    write_file(m.data + "/ingress", b"", os.O_CREAT)  # which cannot become a folder
+    for _ in range(2):
+        assert refusal(m.topic("t")) == errno.EIO
+    assert "the ingress WAL could not be written, ingress/: " in m.stderr()
+    assert "see that ingress/ in the data directory is a folder that the daemon may write to" in m.stderr()
+    assert metric(m, "narad_ingress_available") == 0
+    assert state(m.mnt) == "topics cannot be produced to as a whole"
+    for folder in (m.mnt, m.topic("t")):
+        assert "see that ingress/ in the data directory is a folder" in status(folder)
+    assert state(m.topic("t")) != "ok"
+    produce(m.part("t"), "p")
+    os.unlink(m.data + "/ingress")
+    produce(m.topic("t"), "b")
+    wait_for(lambda: log(m.part("t")).endswith(b"b\n"), "the record when it can be written again")
+    assert "the ingress WAL can be written again" in m.stderr()
+    assert metric(m, "narad_ingress_available") == 1
+    assert state(m.mnt) == "ok" and state(m.topic("t")) == "ok"
+
+
 # -- the small files
 
 
