@@ -79,6 +79,7 @@ typedef struct NrdTrouble {
     bool anew;         /* a partition that is served, but its folder was missing */
     bool unreadable;   /* a partition that is served, but for segments that cannot be read now */
     bool hidden;       /* a partition that is served, but for records that hwm hides */
+    bool unsaved;      /* a partition that is served, but progress of its consumers cannot be written now */
     char *reason;      /* in one sentence */
 } NrdTrouble;
 
@@ -93,6 +94,7 @@ typedef struct NrdSummary {
     uint64_t n_unreadable;      /* partitions with segments that cannot be read now */
     uint64_t n_anew;            /* partitions whose folder was missing */
     uint64_t n_hiding;          /* partitions with whole records that are not served */
+    uint64_t n_unsaved;         /* partitions whose consumers' progress cannot be written now */
     uint64_t n_failing;         /* partitions that are well but for their last commit, as on a full disk */
     uint64_t size_bytes;        /* of segments */
     uint64_t lag;               /* records readable and not settled */
@@ -272,6 +274,7 @@ typedef struct NrdPartitionInfo {
     bool poisoned;  /* a sync failed, or: */
     bool by_others; /* ... others have taken or replaced a file that is written to. `reopen` clears either */
     char *reason;   /* poison or fault in one sentence, "" when well; g_free */
+    char *unsaved;  /* why progress of consumers cannot be written now, in one sentence; NULL: it can; g_free */
     uint64_t n_damaged;  /* frames known to be damaged, since the partition was opened; what they held is passed over */
     uint64_t n_lost;     /* records in them */
     uint64_t first_lost; /* the offset of the first; only with n_damaged above 0 */

@@ -79,6 +79,12 @@ static void add_partition(NrdSummary *summary, NrdPartition *partition)
         add_trouble(
             summary, partition->topic,
             (NrdTrouble){ .partition = partition->number, .hidden = true, .reason = nrd_partition_info_hidden(&info) });
+    if (info.unsaved) {
+        summary->n_unsaved++;
+        add_trouble(
+            summary, partition->topic,
+            (NrdTrouble){ .partition = partition->number, .unsaved = true, .reason = g_steal_pointer(&info.unsaved) });
+    }
     nrd_partition_info_clear(&info);
 }
 

@@ -68,6 +68,7 @@ static void append_state(GString *text, const NrdFs *fs, const NrdSummary *summa
     append_count(text, &well, summary->n_damaged, "partition", "with lost records");
     append_count(text, &well, summary->n_anew, "partition", "whose folder was missing");
     append_count(text, &well, summary->n_hiding, "partition", "with records that are not served");
+    append_count(text, &well, summary->n_unsaved, "partition", "whose consumers' progress cannot be written");
     append_count(text, &well, summary->n_failing, "partition", "that cannot commit");
     append_count(text, &well, summary->n_refused, "topic",
                  "that cannot be produced to as a whole (its status says why)");
@@ -150,10 +151,11 @@ static void append_topic_trouble(GString *text, const NrdTrouble *trouble)
 
 static void append_partition_trouble(GString *text, const NrdTrouble *trouble)
 {
-    if (trouble->damaged || trouble->hidden) {
+    if (trouble->damaged || trouble->hidden || trouble->unsaved) {
         g_string_append_printf(text, "\n%s/p%05u  %s\n    %s\n", trouble->topic, (unsigned)trouble->partition,
                                trouble->reason,
                                trouble->hidden    ? NRD_TODO_HIDDEN
+                               : trouble->unsaved ? NRD_TODO_UNSAVED
                                : trouble->missing ? NRD_TODO_MISSING
                                                   : NRD_TODO_DAMAGE);
         return;
@@ -180,7 +182,7 @@ static void append_partition_trouble(GString *text, const NrdTrouble *trouble)
 static void append_troubles(GString *text, const NrdSummary *summary)
 {
     uint64_t n = summary->n_topics_out + summary->n_poisoned + summary->n_faulty + summary->n_failing +
-                 summary->n_damaged + summary->n_hiding + summary->n_unreadable + summary->n_anew;
+                 summary->n_damaged + summary->n_hiding + summary->n_unreadable + summary->n_anew + summary->n_unsaved;
     for (guint i = 0; i < summary->troubles->len; i++) {
         const NrdTrouble *trouble = summary->troubles->pdata[i];
         if (trouble->partition < 0)

@@ -46,6 +46,12 @@
     "its readers get EIO and nothing is passed over, the rest is served; put the file right (permissions, the disk, "  \
     "a backup), then"
 
+/* What a person does about progress of consumers that cannot be written. */
+#define NRD_TODO_UNSAVED                                                                                               \
+    "consumers that sync get an error, for others it is kept in memory, and a crash would deliver their records "      \
+    "again; put the file right in the data directory (what is none of the daemon's out of the way, room, the disk): "  \
+    "it is tried again by itself"
+
 /* What a person does about whole records that hwm hides. */
 #define NRD_TODO_HIDDEN                                                                                                \
     "the next record produced here brings them back; if a failed commit has left them, its producers send them again"

@@ -584,6 +584,71 @@ def test_hwm_becomes_a_folder_under_the_daemon(m):
     assert log(part) == b"r0\nr1\n"
 
 
+def is_unsaved(m, part, file):
+    """Whether partition, topic, root and metrics all say it, and the log which file."""
+    said = f"topics/t/p00000/{file} cannot be written: it is a folder, and no regular file"
+    assert all(said in status(folder) for folder in (part, m.topic("t"), m.mnt))
+    assert state(part) == "unsaved" and state(m.topic("t")) != "ok"
+    assert "1 partition whose consumers' progress cannot be written" in state(m.mnt)
+    assert metric(m, "narad_partitions_unsaved") == 1
+    assert "put the file right in the data directory" in status(part)
+    assert m.stderr().count(said) == 1
+
+
+@pytest.mark.parametrize("name", ["consumer.ahead", "consumer.ahead.tmp"])
+def test_consumer_ahead_becomes_a_folder_under_the_daemon(m, name):
+    part = m.make("t")
+    produce(part, *(f"r{n}" for n in range(4)))
+    path = f"{m.data_part('t')}/consumer.ahead"
+    with Consumer(part, "consume") as consumer:
+        assert consumer.read() == b"r0\n"
+        consumer.sync()
+        os.unlink(path)
+        os.mkdir(m.data_part("t") + "/" + name)
+        assert consumer.read() == b"r1\n"
+        for _ in range(2):
+            assert fails(consumer.sync) == errno.EIO
+        is_unsaved(m, part, name)
+        produce(part, "r4")  # goes on
+        os.rmdir(m.data_part("t") + "/" + name)
+        consumer.sync()
+        assert state(part) == "ok" and state(m.mnt) == "ok"
+        assert metric(m, "narad_partitions_unsaved") == 0
+        assert "consumer.ahead can be written again" in m.stderr()
+    m.crash()
+    assert drain(part) == records(2, 3, 4)
+
+
+def test_progress_that_nobody_syncs_is_told_too(m):
+    part = m.make("t")
+    produce(part, "r0", "r1")
+    os.mkdir(m.data_part("t") + "/consumer.ahead")
+    assert drain(part) == records(0, 1)
+    wait_for(lambda: state(part) == "unsaved", "the cadence")
+    is_unsaved(m, part, "consumer.ahead")
+    os.rmdir(m.data_part("t") + "/consumer.ahead")
+    wait_for(lambda: state(m.mnt) == "ok", "the next try")
+    m.crash()
+    assert drain(part) == b""
+
+
+def test_consumer_offset_alone_becomes_a_folder(m):
+    part = m.make("t")
+    produce(part, "r0", "r1")
+    assert drain(part) == records(0, 1)
+    path = f"{m.data_part('t')}/consumer.offset"
+    if os.path.exists(path):
+        os.unlink(path)
+    os.mkdir(path)
+    assert fails(write_file, part + "/ctl", b"seek 1\n") == errno.EIO  # which writes both files
+    is_unsaved(m, part, "consumer.offset")
+    os.rmdir(path)
+    write_file(part + "/ctl", b"seek end\n")
+    assert state(part) == "ok" and state(m.mnt) == "ok"
+    m.restart()
+    assert drain(part) == b""
+
+
 # -- folders that are gone at the start
 
 
