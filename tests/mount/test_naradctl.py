@@ -1366,3 +1366,18 @@ def test_import_cleans_up_when_it_is_interrupted(data, target):
     assert process.returncode == 1 and b"interrupted; nothing was imported" in sentence
     assert sorted(os.listdir(f"{target.data}/topics/t")) == ["incarnation", "p00000", "p00001"]
     ctl("import", target.data, "t/p00000", "-", stdin=archive)
+
+
+def test_delete_says_why_a_topic_stays(m):
+    m.make("t")
+    os.rename(m.data + "/meta", m.base + "/meta")
+    said = refused("delete", "--yes", m.mnt, "t")
+    assert "meta/ is missing in the data directory: put it back" in said
+    assert os.path.exists(m.topic("t"))
+    os.rename(m.base + "/meta", m.data + "/meta")
+    m.stop()
+    os.rename(m.data + "/meta/t.topic", m.data + "/meta/other.topic")
+    m.start()
+    said = refused("delete", "--yes", m.mnt, "other")
+    assert ("other cannot be deleted: other is out of service: meta/other.topic: it is the record of the topic t, under "
+            "another name: give it its own back") in said

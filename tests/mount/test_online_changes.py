@@ -649,6 +649,62 @@ def test_consumer_offset_alone_becomes_a_folder(m):
     assert drain(part) == b""
 
 
+# -- meta/ is gone
+
+
+def refused_line(m, topic="t"):
+    found = re.search(r"^refused +\S+: (.*)$", status(m.topic(topic)), re.M)
+    return found.group(1) if found else ""
+
+
+def delete(m, topic="t"):
+    write_file(m.topic(topic) + "/ctl", b"delete " + xattr(m.topic(topic), "incarnation").encode() + b"\n")
+
+
+def chmod(m):
+    os.chmod(m.topic("t"), 0o700)
+
+
+def more_partitions(m):
+    write_file(m.topic("t") + "/ctl", b"partitions 2\n")
+
+
+def retention(m):
+    configure(m.topic("t"), retention_ms=5000)
+
+
+@pytest.mark.parametrize("change", [chmod, more_partitions, retention, delete])
+def test_a_record_that_cannot_be_written(m, change):
+    part = m.make("t")
+    produce(part, "r0")
+    os.rename(m.data + "/meta", m.base + "/meta")
+    assert fails(change, m) == errno.EIO
+    said = "meta/t.topic cannot be changed: meta/ is missing in the data directory: put it back"
+    assert said in refused_line(m) and said in m.stderr()
+    assert fails(os.mkdir, m.topic("new")) == errno.EIO
+    assert "meta/new.topic cannot be changed: meta/ is missing" in m.stderr()
+    produce(part, "r1")
+    assert log(part) == b"r0\nr1\n" and state(part) == "ok"  # nothing of it is deleted
+    os.rename(m.base + "/meta", m.data + "/meta")
+    change(m)
+    if change is delete:
+        assert not os.path.exists(m.topic("t")) and not os.path.exists(m.data + "/topics/t")
+    else:
+        assert log(part) == b"r0\nr1\n"
+    m.restart()
+    assert os.path.exists(m.topic("t")) == (change is not delete)
+
+
+def test_an_empty_topic_is_not_removed_without_its_record(m):
+    m.make("t")
+    os.rename(m.data + "/meta", m.base + "/meta")
+    assert fails(os.rmdir, m.topic("t")) == errno.EIO
+    assert "the topic was not deleted: meta/t.topic cannot be changed" in refused_line(m)
+    os.rename(m.base + "/meta", m.data + "/meta")
+    produce(m.part("t"), "r0")
+    assert log(m.part("t")) == b"r0\n"
+
+
 # -- folders that are gone at the start
 
 
