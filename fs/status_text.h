@@ -31,8 +31,9 @@
 
 /* What a person does about a folder that was missing. */
 #define NRD_TODO_ANEW                                                                                                  \
-    "put the folder back from a backup with the daemon stopped, or take what is lost from a child; then, or when "     \
-    "nothing was in it"
+    "put the folder back from a backup with the daemon stopped, or take what is lost from a child; records committed " \
+    "to the new one since have the same offsets and go with it: naradctl export them first; then, or when nothing "    \
+    "was in the old one"
 
 /* What a person does about poison after a failed disk, and after others have changed files, which also keeps a partition from
  * being opened; then comes where to write it. */
