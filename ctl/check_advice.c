@@ -21,7 +21,8 @@ static const Advice advice[] = {
     { "incarnation",
       "before any start: put the marker right, or the folder or record that belongs there in its place" },
     { "folder",
-      "before any start: put folders that are missing back from a backup, without one they are made anew, empty; "
+      "before any start: put folders that are missing back from a backup, without one they are made anew, empty (what "
+      "was committed to such a one since has the offsets of the old one's records: export it before that is put back); "
       "raise `partitions` of a topic that has more folders than partitions; where one was made anew, write `reopen` "
       "to the partition's ctl" },
     { "read",
@@ -34,8 +35,9 @@ static const Advice advice[] = {
     { "frame", "look at the disk; put the segment's file back from a backup, with the daemon stopped; without one the "
                "records are lost, and the others are served" },
     { "hwm", "remove that hwm with the daemon stopped: a start finds where the records end, and writes it anew" },
-    { "time",
-      "nothing has to be done: retention goes by what the records say; it tells of a clock or of a foreign file" },
+    { "time", "nothing has to be done: retention goes by what the records say; it tells of a clock or of a foreign "
+              "file, and an "
+              "export takes the records as they are" },
     { "ingress", "start: what is whole is committed; what is damaged its producers have to send again" },
     { "checkpoint", "start: it is written anew; look for records that come twice" },
     { "frontier", "start: consumers get again what is not known to be settled; `seek` in a partition's ctl sets it by "

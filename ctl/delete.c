@@ -60,6 +60,16 @@ static int delete_topic(const char *dir, const char *id, char **ret_why)
     return rc;
 }
 
+/* A topic without a whole record has no id to delete it by: its state line says why. */
+static char *why_it_has_no_id(const NrdTreePlace *place)
+{
+    g_autofree char *path = g_strconcat(place->dir, "/status", NULL);
+    g_autofree char *status = NULL;
+    g_autofree char *state = nrd_tree_read(path, &status) == 0 ? nrd_tree_state_line(status) : NULL;
+    return g_strdup_printf("%s cannot be deleted: %s is %s", place->topic, place->topic,
+                           state ? state : "out of service");
+}
+
 static int delete_it(const NrdTreePlace *place, bool yes, char **ret_why)
 {
     g_autofree char *id = NULL;
@@ -67,6 +77,10 @@ static int delete_it(const NrdTreePlace *place, bool yes, char **ret_why)
     if (rc < 0) {
         *ret_why = g_strdup_printf("the incarnation of %s cannot be read: %s", place->topic, g_strerror(-rc));
         return rc;
+    }
+    if (*id == '\0') {
+        *ret_why = why_it_has_no_id(place);
+        return -EIO;
     }
     if (place->partition) {
         *ret_why = g_strdup_printf("%s is a partition of %s, which is deleted as a whole or not at all",

@@ -163,7 +163,12 @@ static int export(const NrdPlaceInData *place, const char *path, bool quiet)
     manifest->topic = g_strdup(place->record->name);
     manifest->incarnation = g_strdup(place->record->id);
     manifest->partition = place->number;
-    int rc = nrd_measure(place->root_fd, place->dir, manifest, made, &why);
+    int rc = -ENOENT;
+    if (place->missing)
+        why = g_strdup_printf("%s is missing: put the folder back from a backup; its next use makes it anew, empty",
+                              place->dir);
+    else
+        rc = nrd_measure(place->root_fd, place->dir, manifest, made, &why);
     if (rc < 0) {
         nrd_cli_say("%s", why);
     } else {

@@ -26,8 +26,9 @@ static const NrdCliVerb verb = {
     .arguments = "DATA TOPIC/pNNNNN FILE",
     .summary =
         "Makes the partition what naradctl export has written to FILE (- for standard input): records, offsets,\n"
-        "keys, times, high watermark, frontier. The topic exists, the partition has never held a record, and no\n"
-        "daemon serves the data directory DATA. All or nothing: a damaged archive changes nothing.",
+        "keys, times, high watermark, frontier. The topic exists, the partition has never held a record (or its\n"
+        "folder is missing: the archive takes its place), and no daemon serves the data directory DATA. All or\n"
+        "nothing: a damaged archive changes nothing.",
     .details =
         "Retention counts from the records' own times: what is older than the topic's retention_ms is deleted soon\n"
         "after the next start.",
@@ -58,13 +59,16 @@ static int check_ingress(const NrdPlaceInData *place, char **ret_why)
     return rc;
 }
 
-/* No record was ever in it: the only segment there may be is the first one, empty. */
+/* No record was ever in it, as far as its folder tells, which may be gone with what it held: then the archive is what comes
+ * back. The only segment there may be is the first one, empty. */
 static int check_empty(const NrdPlaceInData *place, char **ret_why)
 {
     g_autoptr(GArray) files = g_array_new(FALSE, FALSE, sizeof(NrdSegmentFile));
     g_autofree char *path = g_strconcat(place->dir, "/hwm", NULL);
     NrdSegmentOdd odd = { .name = NULL };
     NrdHwm hwm = { .clean = false };
+    if (place->missing)
+        return 0;
     int rc = nrd_segment_files_list(place->root_fd, place->dir, files, &odd);
     if (rc == 0)
         rc = nrd_hwm_read(place->root_fd, path, &hwm);
@@ -102,11 +106,9 @@ static int verify(const NrdPlaceInData *place, const char *stage, const NrdManif
     return rc;
 }
 
-/* Empties the old folder and puts the new one in its place. */
-static int swap(const NrdPlaceInData *place, const char *stage, char **ret_why)
+static int empty(const NrdPlaceInData *place)
 {
     g_autoptr(GPtrArray) names = NULL;
-    struct stat st;
     int dir_fd = -1;
     int rc = nrd_io_list_dir(place->root_fd, place->dir, &names);
     if (rc == 0)
@@ -114,6 +116,14 @@ static int swap(const NrdPlaceInData *place, const char *stage, char **ret_why)
     for (guint i = 0; rc == 0 && i < names->len; i++)
         rc = nrd_io->unlink(dir_fd, names->pdata[i], false);
     nrd_io_close(&dir_fd);
+    return rc;
+}
+
+/* Empties the old folder and puts the new one in its place. */
+static int swap(const NrdPlaceInData *place, const char *stage, char **ret_why)
+{
+    struct stat st;
+    int rc = place->missing ? 0 : empty(place);
     if (rc == 0)
         rc = nrd_io_rename(place->root_fd, stage, place->dir, true);
     if (rc < 0 && nrd_io_stat(place->root_fd, stage, &st) == -ENOENT)

@@ -26,8 +26,6 @@ typedef struct Measure {
     NrdManifest *manifest;
     GArray *made;
     NrdHwm hwm;
-    int64_t last_ms;
-    bool time_back;
     char *why;
 } Measure;
 
@@ -66,19 +64,6 @@ static int checksum(int fd, uint64_t size, uint32_t *ret_crc)
     return 0;
 }
 
-static void on_frame(void *data, const NrdFrameReader *frame)
-{
-    Measure *m = data;
-    const uint8_t *envelope;
-    NrdRecordView view;
-    size_t pos = 0, size;
-    while (nrd_frame_next_record(frame->payload, frame->payload_size, &pos, &envelope, &size) &&
-           nrd_record_parse(envelope, size, &view) == 0) {
-        m->time_back |= view.commit_ms < m->last_ms;
-        m->last_ms = MAX(m->last_ms, view.commit_ms);
-    }
-}
-
 /* Whether the log was closed with more records than the high watermark tells: the sums that a close leaves beside the active
  * segment say so. */
 static bool hides_committed(Measure *m, int fd, const NrdSegmentFile *file)
@@ -107,7 +92,7 @@ static bool hides_committed(Measure *m, int fd, const NrdSegmentFile *file)
  * UINT64_MAX. A sealed segment has to end there; the active one at the high watermark, if that is known. */
 static int find_end(Measure *m, int fd, const NrdSegmentFile *file, uint64_t end_offset, NrdIndexEnd *ret_end)
 {
-    NrdScanWatch watch = { .frame = on_frame, .data = m };
+    NrdScanWatch watch = { .frame = NULL };
     bool bounded = end_offset == UINT64_MAX && m->hwm.clean;
     NrdScanWant want = { fd, file->base, file->size_bytes, bounded ? m->hwm.value : end_offset };
     NrdScanTail tail = { .torn = false };
@@ -120,8 +105,6 @@ static int find_end(Measure *m, int fd, const NrdSegmentFile *file, uint64_t end
         rc = damaged(m, name, "records are lost");
     else if (tail.misnamed)
         rc = damaged(m, name, "it holds frames of other offsets than its name says");
-    else if (m->time_back)
-        rc = damaged(m, name, "commit times go back");
     else if (bounded && index->end.pos < file->size_bytes && hides_committed(m, fd, file))
         rc = damaged(m, "hwm", "it hides committed records");
     *ret_end = index->end;
@@ -224,7 +207,7 @@ static int measure_frontier(Measure *m)
 
 int nrd_measure(int root_fd, const char *dir, NrdManifest *manifest, GArray *made, char **ret_why)
 {
-    Measure m = { .root_fd = root_fd, .dir = dir, .manifest = manifest, .made = made, .last_ms = INT64_MIN };
+    Measure m = { .root_fd = root_fd, .dir = dir, .manifest = manifest, .made = made };
     g_autofree char *path = g_strconcat(dir, "/hwm", NULL);
     uint8_t hwm[8];
     int rc = nrd_hwm_read(root_fd, path, &m.hwm);

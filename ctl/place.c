@@ -65,12 +65,14 @@ static int find(NrdPlaceInData *place, const char *name, char **ret_why)
     place->dir = g_strdup_printf("topics/%s/p%05u", topic, place->number);
     if (rc == 0) {
         rc = nrd_io_stat(place->root_fd, place->dir, &st);
-        if (rc == 0 && !S_ISDIR(st.st_mode))
+        place->missing = rc == -ENOENT;
+        if (place->missing)
+            rc = 0;
+        else if (rc == 0 && !S_ISDIR(st.st_mode))
             rc = -ENOTDIR;
     }
     if (rc < 0 && !*ret_why)
-        *ret_why = g_strdup_printf("%s cannot be used: %s; a start of the daemon makes folders that are missing",
-                                   place->dir, g_strerror(-rc));
+        *ret_why = g_strdup_printf("%s cannot be used: %s", place->dir, g_strerror(-rc));
     return rc;
 }
 

@@ -18,10 +18,11 @@ typedef struct NrdPlaceInData {
     uint32_t number;
     char *topic_dir; /* topics/TOPIC */
     char *dir;       /* topics/TOPIC/pNNNNN */
+    bool missing;    /* there is no such folder */
 } NrdPlaceInData;
 
 /* Opens DATA and finds "TOPIC/pNNNNN" in it: the record is whole, the folder is of that incarnation, the topic has that
- * partition. Else a sentence (g_free) that says what is missing. */
+ * partition; its folder may be missing. Else a sentence (g_free) that says what is missing. */
 int nrd_place_open(const char *data, const char *name, NrdPlaceInData *ret_place, char **ret_why) NRD_MUST_CHECK;
 void nrd_place_close(NrdPlaceInData *place);
 

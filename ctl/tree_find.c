@@ -72,6 +72,30 @@ static int locate(const char *path, char **ret_mnt, char **ret_rest)
     return rc;
 }
 
+/* Who looks at the mount of somebody else gets -EACCES for all of it, its top too, unless it is mounted with allow_other.
+ * path is taken as it is written, since it cannot be followed. NULL: that is not what keeps from it; else a sentence. */
+static char *why_of_another_user(const char *path)
+{
+    g_autofree char *text = NULL;
+    g_autofree char *full = g_canonicalize_filename(path, NULL);
+    struct stat st;
+    if (nrd_tree_read("/proc/self/mounts", &text) < 0)
+        return NULL;
+    g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
+    for (guint i = 0; lines[i]; i++) {
+        g_auto(GStrv) fields = g_strsplit(lines[i], " ", 5);
+        if (g_strv_length(fields) < 4 || strcmp(fields[2], TYPE) != 0 || strstr(fields[3], "allow_other"))
+            continue;
+        g_autofree char *mnt = unescape(fields[1]);
+        if (nrd_tree_below(mnt, full) && stat(mnt, &st) < 0 && errno == EACCES)
+            return g_strdup_printf(
+                "the mount %s cannot be used: %s; it was mounted without -o allow_other, so that only "
+                "the user who mounted it sees it: run this as that user, or mount it with allow_other",
+                mnt, g_strerror(EACCES));
+    }
+    return NULL;
+}
+
 /* That of the working folder, else the only one. */
 static int find_near(char **ret_mnt, char **ret_why)
 {
@@ -83,6 +107,9 @@ static int find_near(char **ret_mnt, char **ret_why)
     if (rc < 0)
         return rc;
     if (mounts->len == 1) {
+        *ret_why = why_of_another_user(mounts->pdata[0]);
+        if (*ret_why)
+            return -EACCES;
         *ret_mnt = g_strdup(mounts->pdata[0]);
         return 0;
     }
@@ -117,9 +144,11 @@ int nrd_tree_find(const char *given, char **ret_mnt, char **ret_why)
     }
     if ((rc == -ENOENT || rc == -ENOTDIR) && locate(given, ret_mnt, &rest) == 0)
         return 0;
-    *ret_why = rc == -ENOENT || rc == -ENOTDIR
-                   ? g_strdup_printf("no naradfs is mounted at %s", given)
-                   : g_strdup_printf("the mount %s cannot be used: %s", given, g_strerror(-rc));
+    *ret_why = rc == -EACCES ? why_of_another_user(given) : NULL;
+    if (!*ret_why)
+        *ret_why = rc == -ENOENT || rc == -ENOTDIR
+                       ? g_strdup_printf("no naradfs is mounted at %s", given)
+                       : g_strdup_printf("the mount %s cannot be used: %s", given, g_strerror(-rc));
     return rc;
 }
 
@@ -147,6 +176,9 @@ static int look_at_topic(const char *mnt, const char *topic, char **ret_dir, cha
     g_autofree char *dir = g_strconcat(mnt, "/topics/", topic, NULL);
     int rc = *topic == '\0' || *topic == '.' || strchr(topic, '/') ? -EINVAL : stat(dir, &st) < 0 ? -errno : 0;
     if (rc < 0) {
+        *ret_why = rc == -EACCES ? why_of_another_user(dir) : NULL;
+        if (*ret_why)
+            return rc;
         *ret_why = rc == -EINVAL ? g_strdup_printf("\"%s\" is no name of a topic", topic)
                    : rc == -ENOENT
                        ? g_strdup_printf("there is no topic %s at %s; naradctl topics lists them", topic, mnt)
@@ -211,6 +243,9 @@ static int take_name(const char *given, const char *name, NrdTreePlace *place, c
     g_auto(GStrv) parts = g_strsplit(name, "/", -1);
     g_autofree char *partition = g_strv_length(parts) == 2 ? partition_called(parts[1]) : NULL;
     if (!given && !partition && may_be_path(name)) {
+        *ret_why = why_of_another_user(name);
+        if (*ret_why)
+            return -EACCES;
         *ret_why = g_strdup_printf("\"%s\" is no name of a topic, and no path to one in a mounted naradfs", name);
         return -ENOENT;
     }

@@ -266,5 +266,9 @@ int nrd_dispatch_close(NrdEngine *engine)
 int nrd_local_topic_produce_error(NrdTopic *topic)
 {
     NrdIngress *ingress = topic->engine->ingress;
-    return ingress ? nrd_ingress_refusal(ingress, topic->id) : 0;
+    NrdIngressStats stats;
+    if (!ingress)
+        return 0;
+    nrd_ingress_stats(ingress, &stats);
+    return stats.error < 0 ? stats.error : nrd_ingress_refusal(ingress, topic->id);
 }

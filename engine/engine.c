@@ -1,6 +1,7 @@
 /* The engine: the data directory, the table of topics, start and stop. */
 #include "engine/engine_private.h"
 
+#include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/fanout/fanout.h"
 #include "engine/io/io.h"
@@ -192,12 +193,15 @@ int nrd_local_topic_find(NrdEngine *engine, const char *name, NrdTopic **ret_top
 }
 
 /* The record first: it is what makes a topic. A crash after it leaves a topic without a folder, which the next start
- * makes. Engine admin held. */
-static int create_admin_held(NrdEngine *engine, NrdTopicRecord *record, NrdTopic **ret_topic)
+ * makes. *ret_why, more than the errno says, is set or left alone. Engine admin held. */
+static int create_admin_held(NrdEngine *engine, NrdTopicRecord *record, NrdTopic **ret_topic, char **ret_why)
 {
     int rc = nrd_metastore_create(engine->meta, record);
-    if (rc < 0)
+    if (rc < 0) {
+        if (rc != -EEXIST)
+            *ret_why = nrd_metastore_why_not(engine->meta, record->name, rc);
         return rc;
+    }
     NrdTopic *topic = nrd_topic_new(engine, record->name, nrd_topic_record_copy(record), NULL);
     topic->making = true;
     rc = nrd_topic_open(topic, true);
@@ -232,18 +236,20 @@ int nrd_local_topic_create(NrdEngine *engine, const char *name, const NrdAttr *a
     }
     if (engine->read_only)
         return -EROFS;
+    g_autofree char *why = NULL;
     NrdTopicRecord *record = nrd_topic_record_new(name);
     record->config = engine->defaults;
     record->attr = (NrdFileAttr){ attr->uid, attr->gid, attr->mode };
     record->umask = umask;
     pthread_mutex_lock(&engine->admin);
-    rc = create_admin_held(engine, record, ret_topic);
+    rc = create_admin_held(engine, record, ret_topic, &why);
     pthread_mutex_unlock(&engine->admin);
-    if (rc < 0 && rc != -EEXIST)
-        nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ name, NRD_NO_PARTITION, NRD_NO_OFFSET },
-                 "the topic could not be created: %s", g_strerror(-rc));
     nrd_topic_record_free(record);
-    return rc;
+    if (rc == 0 || rc == -EEXIST)
+        return rc;
+    nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ name, NRD_NO_PARTITION, NRD_NO_OFFSET }, "the topic could not be created: %s",
+             why ? why : g_strerror(-rc));
+    return nrd_error_of_disk(rc);
 }
 
 /* ---- receipts ---- */

@@ -87,6 +87,7 @@ typedef struct NrdTrouble {
     bool anew;         /* a partition that is served, but its folder was missing */
     bool unreadable;   /* a partition that is served, but for segments that cannot be read now */
     bool hidden;       /* a partition that is served, but for records that hwm hides */
+    bool unsaved;      /* a partition that is served, but progress of its consumers cannot be written now */
     char *reason;      /* in one sentence */
 } NrdTrouble;
 
@@ -101,11 +102,13 @@ typedef struct NrdSummary {
     uint64_t n_unreadable;      /* partitions with segments that cannot be read now */
     uint64_t n_anew;            /* partitions whose folder was missing */
     uint64_t n_hiding;          /* partitions with whole records that are not served */
+    uint64_t n_unsaved;         /* partitions whose consumers' progress cannot be written now */
     uint64_t n_failing;         /* partitions that are well but for their last commit, as on a full disk */
     uint64_t size_bytes;        /* of segments */
     uint64_t lag;               /* records readable and not settled */
     uint64_t in_flight;
-    bool ingress; /* topics can be produced to as a whole */
+    bool ingress;      /* topics can be produced to as a whole */
+    int ingress_error; /* the last write of the ingress WAL failed: -ENOSPC, -EDQUOT, -EIO; the next one may not */
     uint64_t ingress_parts, ingress_stuck,
         ingress_bytes;                        /* waiting to be dispatched; partitions that wait after a failure; WAL */
     uint64_t n_refused;                       /* topics that take no records as a whole: nrd_topic_produce_error */
@@ -163,7 +166,7 @@ bool nrd_topic_deleted(NrdTopic *topic);
 /* Why it is out of service, or NULL; g_free. Each use of one that is not lost tries again, and may end it. Memory only. */
 char *nrd_topic_fault(NrdTopic *topic);
 /* Why records for the topic as a whole were refused, and would be now: -ENOSPC (no room on the disk), -EAGAIN (too much
- * waits in the ingress WAL); 0: they are taken. Asks the file system how much is free. */
+ * waits in the ingress WAL), -EIO (it could not be written); 0: they are taken. Asks the file system how much is free. */
 int nrd_topic_produce_error(NrdTopic *topic);
 bool nrd_topic_lost(NrdTopic *topic);             /* out of service until the restart. Memory only */
 uint32_t nrd_topic_n_partitions(NrdTopic *topic); /* 0 when its record is damaged */
@@ -279,6 +282,7 @@ typedef struct NrdPartitionInfo {
     bool poisoned;  /* a sync failed, or: */
     bool by_others; /* ... others have taken or replaced a file that is written to. `reopen` clears either */
     char *reason;   /* poison or fault in one sentence, "" when well; g_free */
+    char *unsaved;  /* why progress of consumers cannot be written now, in one sentence; NULL: it can; g_free */
     uint64_t n_damaged;  /* frames known to be damaged, since the partition was opened; what they held is passed over */
     uint64_t n_lost;     /* records in them */
     uint64_t first_lost; /* the offset of the first; only with n_damaged above 0 */

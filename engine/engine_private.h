@@ -164,7 +164,9 @@ struct NrdPartition {
     NrdMeasured measured;    /* reading.c; it is right for as long as the partition holds the same */
     atomic_bool folder_lost; /* anew.c: the folder was missing, and nobody has said that it is known */
     char *fault_why;         /* with NRD_PARTITION_FAULT: in one sentence */
-    int open_errno;          /* of the last open, negative; 0: it was opened. Guarded by the topic's guard */
+    char *ahead_why; /* offsets.c: why consumer.ahead, and consumer.offset, cannot be written now; NULL: they can */
+    char *level_why;
+    int open_errno; /* of the last open, negative; 0: it was opened. Guarded by the topic's guard */
     /* retention.c */
     _Atomic int64_t left_alone_until_ms; /* monotonic; the cold walk failed on it */
     /* what the configuration says; atomic */
@@ -211,7 +213,8 @@ struct NrdPartition {
     NrdOffsetStore *offsets;
     uint64_t ticked_seq; /* settled_seq as of the last tick */
     uint64_t synced_seq; /* ... of the last write-out */
-    int offset_errno;    /* of the last tick or write-out; to say the same failure once */
+    int ahead_errno;     /* of the last write of consumer.ahead, until a write-out succeeds; to say a failure once */
+    int level_errno;     /* the same of consumer.offset */
     NrdTimer tick_timer;
     NrdTimer write_timer;
     NrdTimer level_timer;
@@ -536,6 +539,9 @@ int nrd_offsets_open(NrdPartition *partition, uint64_t hwm, uint64_t end_offset)
 /* Mends such files, should that have failed at the open, before a record gets an offset that they call settled: after a crash
  * nobody would be given it. By the committer. Blocks; free when there is nothing to mend. */
 int nrd_offsets_before_commit(NrdPartition *partition) NRD_MUST_CHECK;
+
+/* Why progress of consumers cannot be written now, in one sentence (g_free); NULL: it can, as far as is known. Memory only. */
+char *nrd_offsets_why_not(NrdPartition *partition);
 
 /* The frontier on disk of a partition that is not open. Changes nothing. Blocks. */
 int nrd_offsets_peek(NrdPartition *partition, uint64_t hwm, uint64_t *ret_frontier,

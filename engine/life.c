@@ -52,6 +52,8 @@ void nrd_partition_free(NrdPartition *partition)
     g_mutex_clear(&partition->state_lock);
     g_free(partition->picture);
     g_free(partition->fault_why);
+    g_free(partition->ahead_why);
+    g_free(partition->level_why);
     g_free(partition->dir);
     g_free(partition);
 }

@@ -122,6 +122,9 @@ static void append_partitions(GString *text, const NrdSummary *summary)
     append_gauge(text, "narad_partitions_hiding_records",
                  "Partitions whose hwm file ends before their records: those behind it are not served.",
                  summary->n_hiding);
+    append_gauge(text, "narad_partitions_unsaved",
+                 "Partitions whose consumers' progress cannot be written: a crash would deliver records again.",
+                 summary->n_unsaved);
     append_gauge(text, "narad_stored_bytes", "Bytes of segments.", summary->size_bytes);
     append_gauge(text, "narad_lag_records", "Records readable and not settled.", summary->lag);
     append_gauge(text, "narad_in_flight_records", "Records leased to consumers.", summary->in_flight);

@@ -12,21 +12,74 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/errors.h"
+#include "engine/io/io.h"
 
 #define TICK_MS 100
 #define WRITE_OUT_MS 1000
 #define LEVEL_MS 30000
 
 #define KEPT "progress of consumers is kept in memory and written again later"
+#define AHEAD "consumer.ahead"
+#define LEVEL "consumer.offset"
 
-/* A failing disk is told once, until it works again. Offset lock held. */
-static int note_result_locked(NrdPartition *partition, int rc, const char *what, const char *outcome)
+/* ---- what failed, and who is told ---- */
+
+/* In one sentence, with the file; error is what the attempt gave. */
+static char *why_not_written(NrdPartition *partition, const char *name, int error)
 {
-    if (rc < 0 && rc != partition->offset_errno)
-        nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition), "%s failed: %s; %s", what, g_strerror(-rc), outcome);
-    partition->offset_errno = rc;
-    return rc;
+    static const char *const suffixes[] = { "", ".tmp" }; /* a file is replaced by way of the second */
+    int root_fd = partition->topic->engine->root_fd;
+    struct stat st;
+    if (nrd_io_stat(root_fd, partition->dir, &st) == -ENOENT)
+        return g_strdup_printf("%s/%s cannot be written: its folder is missing", partition->dir, name);
+    for (size_t i = 0; i < G_N_ELEMENTS(suffixes); i++) {
+        g_autofree char *path = g_strconcat(partition->dir, "/", name, suffixes[i], NULL);
+        g_autofree char *kind = nrd_io_foreign_kind(root_fd, path);
+        if (kind)
+            return g_strdup_printf("%s cannot be written: %s", path, kind);
+    }
+    return g_strdup_printf("%s/%s cannot be written: %s", partition->dir, name, g_strerror(-error));
 }
+
+/* For `status`, which waits for no disk; why is taken over. */
+static void set_why(NrdPartition *partition, char **slot, char *why)
+{
+    g_mutex_lock(&partition->state_lock);
+    char *old = *slot;
+    *slot = why;
+    g_mutex_unlock(&partition->state_lock);
+    g_free(old);
+}
+
+/* Of one of the two files. A failure is told once, until the file can be written again. Returns what a program is told.
+ * Offset lock held. */
+static int note_locked(NrdPartition *partition, bool level, int rc, const char *what, const char *outcome)
+{
+    int *before = level ? &partition->level_errno : &partition->ahead_errno;
+    char **slot = level ? &partition->level_why : &partition->ahead_why;
+    bool news = rc != *before;
+    *before = rc;
+    if (rc == 0 && news) {
+        set_why(partition, slot, NULL);
+        nrd_diag(NRD_LEVEL_NOTICE, nrd_partition_place(partition), "%s can be written again", level ? LEVEL : AHEAD);
+    } else if (rc < 0 && news) {
+        char *why = why_not_written(partition, level ? LEVEL : AHEAD, rc);
+        nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition),
+                 "%s failed: %s; %s; put that right in the data directory", what, why, outcome);
+        set_why(partition, slot, why);
+    }
+    return nrd_error_of_disk(rc);
+}
+
+char *nrd_offsets_why_not(NrdPartition *partition)
+{
+    g_mutex_lock(&partition->state_lock);
+    char *why = g_strdup(partition->ahead_why ? partition->ahead_why : partition->level_why);
+    g_mutex_unlock(&partition->state_lock);
+    return why;
+}
+
+/* ---- the cadences ---- */
 
 static void arm(NrdPartition *partition, NrdTimer *timer, int64_t delay_ms)
 {
@@ -48,7 +101,8 @@ static int tick_locked(NrdPartition *partition)
     if (rc == 0)
         partition->ticked_seq = seq;
     g_array_unref(state.ahead);
-    return note_result_locked(partition, rc, "writing consumer.ahead", KEPT);
+    /* In the page cache it is not written yet: only a write-out says that all is well. */
+    return rc < 0 ? note_locked(partition, false, rc, "writing " AHEAD, KEPT) : 0;
 }
 
 /* Also when nothing was ticked: what was recovered may stand in the page cache only until it is asked for, and the store
@@ -61,7 +115,7 @@ static int write_out_locked(NrdPartition *partition)
         partition->synced_seq = seq;
     else
         partition->ticked_seq = partition->synced_seq; /* the window is of unknown content: write it again */
-    return note_result_locked(partition, rc, "syncing consumer.ahead", KEPT);
+    return note_locked(partition, false, rc, "syncing " AHEAD, KEPT);
 }
 
 static int level_locked(NrdPartition *partition)
@@ -69,8 +123,7 @@ static int level_locked(NrdPartition *partition)
     g_mutex_lock(&partition->queue_lock);
     uint64_t frontier = nrd_queue_frontier(partition->queue);
     g_mutex_unlock(&partition->queue_lock);
-    return note_result_locked(partition, nrd_offset_store_level(partition->offsets, frontier),
-                              "writing consumer.offset", KEPT);
+    return note_locked(partition, true, nrd_offset_store_level(partition->offsets, frontier), "writing " LEVEL, KEPT);
 }
 
 static void on_tick(void *user_data)
@@ -147,7 +200,8 @@ static int mend_locked(NrdPartition *partition)
     g_mutex_unlock(&partition->queue_lock);
     int rc = nrd_offset_store_mend(partition->offsets, &state);
     g_array_unref(state.ahead);
-    if (note_result_locked(partition, rc, "writing consumer.ahead and consumer.offset anew", KEPT) == 0) {
+    rc = note_locked(partition, false, rc, "writing " AHEAD " and " LEVEL " anew", KEPT);
+    if (rc == 0) {
         atomic_store(&partition->offsets_claim, false);
         return 0;
     }
@@ -165,13 +219,15 @@ int nrd_offsets_before_commit(NrdPartition *partition)
     g_mutex_lock(&partition->offset_lock);
     int rc = partition->offsets ? mend_locked(partition) : -ESHUTDOWN;
     g_mutex_unlock(&partition->offset_lock);
-    return rc == 0 || rc == -ESHUTDOWN || nrd_error_is_full(rc) ? rc : -EIO;
+    return rc;
 }
 
 static void restore_locked(NrdPartition *partition, const NrdFrontier *state, uint64_t hwm)
 {
     partition->ticked_seq = partition->synced_seq = partition->settled_seq;
-    partition->offset_errno = 0;
+    partition->ahead_errno = partition->level_errno = 0;
+    set_why(partition, &partition->ahead_why, NULL);
+    set_why(partition, &partition->level_why, NULL);
     g_mutex_lock(&partition->queue_lock);
     partition->tick_armed = false;
     nrd_queue_restore(partition->queue, state, hwm);
@@ -270,8 +326,8 @@ static int write_round_locked(NrdPartition *partition, const Round *round)
     if (rc == 0)
         rc = nrd_offset_store_write_out(partition->offsets);
     if (!round->anew)
-        return note_result_locked(partition, rc, "writing consumer.ahead", KEPT);
-    return note_result_locked(partition, rc, "settling records", "they stay leased as they were");
+        return note_locked(partition, false, rc, "writing " AHEAD, KEPT);
+    return note_locked(partition, false, rc, "settling records", "they stay leased as they were");
 }
 
 /* In memory it becomes as the disk has it before the offset lock is given up: no later write can lack it. What others

@@ -134,6 +134,7 @@ void nrd_local_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_inf
         info_of_closed(partition, &info);
     }
     info.anew = atomic_load(&partition->folder_lost);
+    info.unsaved = nrd_offsets_why_not(partition);
     if (!info.reason)
         info.reason = g_strdup("");
     *ret_info = info;
@@ -198,6 +199,7 @@ char *nrd_partition_info_hidden(const NrdPartitionInfo *info)
 void nrd_partition_info_clear(NrdPartitionInfo *info)
 {
     g_clear_pointer(&info->reason, g_free);
+    g_clear_pointer(&info->unsaved, g_free);
 }
 
 /* ---- the verbs of ctl ---- */

@@ -79,6 +79,12 @@ static void add_partition(NrdSummary *summary, NrdPartition *partition)
         add_trouble(
             summary, partition->topic,
             (NrdTrouble){ .partition = partition->number, .hidden = true, .reason = nrd_partition_info_hidden(&info) });
+    if (info.unsaved) {
+        summary->n_unsaved++;
+        add_trouble(
+            summary, partition->topic,
+            (NrdTrouble){ .partition = partition->number, .unsaved = true, .reason = g_steal_pointer(&info.unsaved) });
+    }
     nrd_partition_info_clear(&info);
 }
 
@@ -112,7 +118,8 @@ static void add_topic(NrdSummary *summary, NrdTopic *topic)
     char *fault = nrd_topic_fault(topic);
     uint32_t n = nrd_topic_n_partitions(topic);
     summary->n_topics_out += fault != NULL;
-    summary->n_refused += nrd_topic_produce_error(topic) < 0;
+    summary->n_refused +=
+        summary->ingress && nrd_topic_produce_error(topic) < 0; /* else it is none of one topic alone */
     summary->n_partitions += n;
     if (fault)
         add_trouble(summary, topic,
@@ -130,9 +137,10 @@ static gint by_name(gconstpointer a, gconstpointer b)
 static void add_ingress(NrdSummary *summary, NrdEngine *engine)
 {
     NrdIngressStats stats = { 0 };
-    summary->ingress = engine->ingress != NULL;
     if (engine->ingress)
         nrd_ingress_stats(engine->ingress, &stats);
+    summary->ingress = engine->ingress && stats.error == 0;
+    summary->ingress_error = stats.error;
     summary->ingress_parts = stats.n_parts;
     summary->ingress_stuck = stats.n_waiting;
     summary->ingress_bytes = stats.wal_bytes;
@@ -149,9 +157,9 @@ void nrd_local_engine_summary(NrdEngine *engine, NrdSummary *ret_summary)
     g_autoptr(GPtrArray) topics = nrd_engine_topics(engine);
     g_ptr_array_sort(topics, by_name);
     summary.n_topics = topics->len;
+    add_ingress(&summary, engine);
     for (guint i = 0; i < topics->len; i++)
         add_topic(&summary, topics->pdata[i]);
-    add_ingress(&summary, engine);
     *ret_summary = summary;
 }
 

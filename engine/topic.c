@@ -1,6 +1,7 @@
 /* Topics: their life (open, close, remove, delete), and the handles that hold them. topic_settings.c has what they are set to. */
 #include "engine/engine_private.h"
 
+#include "engine/base/errors.h"
 #include "engine/ingress/ingress.h"
 #include "engine/io/io.h"
 #include "engine/meta/incarnation.h"
@@ -70,9 +71,11 @@ int nrd_topic_make_folders(NrdTopic *topic, const NrdTopicConfig *config)
         rc = nrd_io_make_dir(topic->engine->root_fd, dir);
     }
     if (rc < 0)
-        nrd_diag(NRD_LEVEL_ERROR, nrd_topic_place(topic), "folders for new partitions could not be made: %s",
-                 g_strerror(-rc));
-    return rc;
+        nrd_topic_refuse(topic, NRD_NO_PARTITION,
+                         "folders for new partitions could not be made in topics/%s of the data directory: %s; nothing "
+                         "was changed",
+                         topic->name, rc == -ENOENT ? "it is missing: put it back" : g_strerror(-rc));
+    return nrd_error_of_disk(rc);
 }
 
 void nrd_topic_add_partitions(NrdTopic *topic, const NrdTopicConfig *config)
@@ -203,6 +206,13 @@ static void bury(NrdTopic *topic)
     nrd_topic_unref(topic);
 }
 
+static void tell_why_record_stays(NrdTopic *topic, int error)
+{
+    g_autofree char *fault = nrd_topic_lost(topic) ? nrd_topic_fault(topic) : NULL;
+    g_autofree char *why = fault ? NULL : nrd_metastore_why_not(topic->engine->meta, topic->name, error);
+    nrd_topic_refuse(topic, NRD_NO_PARTITION, "the topic was not deleted: %s", fault ? fault : why);
+}
+
 /* A record that is neither there nor gone takes its topic out of service. Engine admin held. */
 static int remove_record(NrdTopic *topic)
 {
@@ -210,6 +220,8 @@ static int remove_record(NrdTopic *topic)
     NrdTopicRecord *record = NULL;
     g_autofree char *why = NULL;
     int rc = nrd_metastore_remove(meta, topic->name, topic->id);
+    if (rc < 0)
+        tell_why_record_stays(topic, rc);
     if (rc < 0 && nrd_metastore_get(meta, topic->name, &record, &why) == -EIO) {
         pthread_mutex_lock(&topic->guard);
         nrd_topic_set_fault(topic, why, true);

@@ -23,7 +23,8 @@ int nrd_topic_replace_record(NrdTopic *topic, NrdTopicRecord *next)
         return -EIDRM;
     }
     if (rc < 0) {
-        nrd_diag(NRD_LEVEL_ERROR, nrd_topic_place(topic), "the topic record could not be written: %s", g_strerror(-rc));
+        g_autofree char *why = nrd_metastore_why_not(topic->engine->meta, topic->name, rc);
+        nrd_topic_refuse(topic, NRD_NO_PARTITION, "%s; nothing was changed", why);
         nrd_topic_record_free(next);
         return rc;
     }

@@ -66,9 +66,11 @@ static const char *why_failed(const NrdCtlCommand *command, int error)
     }
 }
 
-/* A number of partitions that is a growth is a setting, whose refusal the engine has told. */
-static bool told_by_engine(NrdHandle *handle, const NrdCtlCommand *command)
+/* A number of partitions that is a growth is a setting, whose refusal the engine has told; and why a record stays. */
+static bool told_by_engine(NrdHandle *handle, const NrdCtlCommand *command, int error)
 {
+    if (command->verb == NRD_CTL_DELETE)
+        return error == -EIO || error == -ENOSPC || error == -EDQUOT;
     return command->verb == NRD_CTL_PARTITIONS && command->number > nrd_topic_n_partitions(handle->topic);
 }
 
@@ -107,7 +109,7 @@ static void ctl_write(NrdHandle *handle, fuse_req_t req, const char *buf, size_t
         error = parse(buf + pos, length, &command, &why);
         if (error == 0)
             error = run(handle, &command);
-        if (error < 0 && !told_by_engine(handle, &command))
+        if (error < 0 && !told_by_engine(handle, &command, error))
             log_refusal(handle, buf + pos, length, why_failed(&command, error));
         if (error == 0)
             pos = MIN(pos + length + 1, size);

@@ -4,6 +4,8 @@
 #include "fs/fs_private.h"
 #include "fs/status_text.h"
 
+#include <errno.h>
+
 #define N G_GUINT64_FORMAT
 
 static void append_head(GString *text, const NrdFs *fs, int64_t up_ms)
@@ -81,6 +83,7 @@ static void append_state(GString *text, const NrdFs *fs, const NrdSummary *summa
     append_count(text, &well, summary->n_damaged, "partition", "with lost records");
     append_count(text, &well, summary->n_anew, "partition", "whose folder was missing");
     append_count(text, &well, summary->n_hiding, "partition", "with records that are not served");
+    append_count(text, &well, summary->n_unsaved, "partition", "whose consumers' progress cannot be written");
     append_count(text, &well, summary->n_failing, "partition", "that cannot commit");
     append_count(text, &well, summary->n_refused, "topic",
                  "that cannot be produced to as a whole (its status says why)");
@@ -124,6 +127,11 @@ static void append_ingress(GString *text, const NrdSummary *summary, bool read_o
 {
     if (read_only)
         return;
+    if (summary->ingress_error < 0) {
+        g_string_append_printf(text, "ingress      refused: %s\nto do        %s\n", g_strerror(-summary->ingress_error),
+                               summary->ingress_error == -EIO ? NRD_TODO_REFUSED_EIO : NRD_TODO_REFUSED_FULL);
+        return;
+    }
     if (!summary->ingress) {
         g_string_append(text, "ingress      its WAL cannot be read: the log says why; who opens a topic's produce "
                               "tries again; partitions can be produced to\n");
@@ -158,10 +166,11 @@ static void append_topic_trouble(GString *text, const NrdTrouble *trouble)
 
 static void append_partition_trouble(GString *text, const NrdFs *fs, const NrdTrouble *trouble)
 {
-    if (trouble->damaged || trouble->hidden) {
+    if (trouble->damaged || trouble->hidden || trouble->unsaved) {
         g_string_append_printf(text, "\n%s/p%05u  %s\n    %s\n", trouble->topic, (unsigned)trouble->partition,
                                trouble->reason,
                                trouble->hidden    ? NRD_TODO_HIDDEN
+                               : trouble->unsaved ? NRD_TODO_UNSAVED
                                : trouble->missing ? NRD_TODO_MISSING
                                                   : NRD_TODO_DAMAGE);
         return;
@@ -188,7 +197,7 @@ static void append_partition_trouble(GString *text, const NrdFs *fs, const NrdTr
 static void append_troubles(GString *text, const NrdFs *fs, const NrdSummary *summary)
 {
     uint64_t n = summary->n_topics_out + summary->n_poisoned + summary->n_faulty + summary->n_failing +
-                 summary->n_damaged + summary->n_hiding + summary->n_unreadable + summary->n_anew;
+                 summary->n_damaged + summary->n_hiding + summary->n_unreadable + summary->n_anew + summary->n_unsaved;
     for (guint i = 0; i < summary->troubles->len; i++) {
         const NrdTrouble *trouble = summary->troubles->pdata[i];
         if (trouble->partition < 0)

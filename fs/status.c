@@ -15,6 +15,7 @@ static const char *state_word(NrdPartition *partition, const NrdPartitionInfo *i
            : info->n_damaged + info->n_holes > 0 ? "damaged"
            : info->anew                          ? "anew"
            : info->n_hidden                      ? "hiding"
+           : info->unsaved                       ? "unsaved"
                                                  : "ok";
 }
 
@@ -79,6 +80,9 @@ static void append_partition_row(GString *text, NrdPartition *partition, Totals 
     if (hidden)
         g_string_append_printf(totals->todo, "p%05u  %s; %s\n", nrd_partition_number(partition), hidden,
                                NRD_TODO_HIDDEN);
+    if (info.unsaved)
+        g_string_append_printf(totals->todo, "p%05u  %s; %s\n", nrd_partition_number(partition), info.unsaved,
+                               NRD_TODO_UNSAVED);
     nrd_partition_info_clear(&info);
 }
 
@@ -88,7 +92,7 @@ static bool all_well(NrdTopic *topic)
     for (uint32_t i = 0; well && i < nrd_topic_n_partitions(topic); i++) {
         NrdPartitionInfo info;
         nrd_partition_info(nrd_topic_partition(topic, i), &info);
-        well = !info.fault && !info.poisoned && info.commit_errno == 0 && !info.anew &&
+        well = !info.fault && !info.poisoned && info.commit_errno == 0 && !info.anew && !info.unsaved &&
                info.n_damaged + info.n_holes + info.n_hidden + info.n_unreadable == 0;
         nrd_partition_info_clear(&info);
     }
@@ -159,7 +163,9 @@ static void append_produce_error(GString *text, int error)
 {
     if (error < 0)
         g_string_append_printf(text, "produce      refused: %s\nto do        %s\n", g_strerror(-error),
-                               error == -ENOSPC ? NRD_TODO_REFUSED_FULL : NRD_TODO_REFUSED_BUSY);
+                               error == -EAGAIN ? NRD_TODO_REFUSED_BUSY
+                               : error == -EIO  ? NRD_TODO_REFUSED_EIO
+                                                : NRD_TODO_REFUSED_FULL);
 }
 
 /* Whether the topic is out of service, and there is nothing more to tell. */
@@ -272,6 +278,8 @@ static char *partition_status_text(NrdNode *node)
                                NRD_TODO_UNREADABLE);
     if (hidden)
         g_string_append_printf(text, "hidden       %s\nto do        %s\n", hidden, NRD_TODO_HIDDEN);
+    if (info.unsaved)
+        g_string_append_printf(text, "unsaved      %s\nto do        %s\n", info.unsaved, NRD_TODO_UNSAVED);
     append_number(text, "oldest", info.oldest_offset, "first record kept");
     append_number(text, "hwm", info.hwm, "high watermark: records below it are readable");
     append_number(text, "next", info.next_offset, "offset of the next record");

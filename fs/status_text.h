@@ -14,6 +14,11 @@
 #define NRD_TODO_REFUSED_BUSY                                                                                          \
     "look below which partition takes none; writers that sync again go on when some of it is committed"
 
+/* The same for an ingress WAL that could not be written. */
+#define NRD_TODO_REFUSED_EIO                                                                                           \
+    "the ingress WAL could not be written: see that ingress/ in the data directory is a folder that the daemon may "   \
+    "write to, and that the disk is well; the next sync tries again, and partitions can be produced to"
+
 /* What a person does about records that are lost. */
 #define NRD_TODO_DAMAGE                                                                                                \
     "the rest is served; take what is lost from a child or a backup and look at the disk; the note goes with its "     \
@@ -26,8 +31,9 @@
 
 /* What a person does about a folder that was missing. */
 #define NRD_TODO_ANEW                                                                                                  \
-    "put the folder back from a backup with the daemon stopped, or take what is lost from a child; then, or when "     \
-    "nothing was in it"
+    "put the folder back from a backup with the daemon stopped, or take what is lost from a child; records committed " \
+    "to the new one since have the same offsets and go with it: naradctl export them first; then, or when nothing "    \
+    "was in the old one"
 
 /* What a person does about poison after a failed disk, and after others have changed files, which also keeps a partition from
  * being opened; then comes where to write it. */
@@ -41,6 +47,12 @@
 #define NRD_TODO_UNREADABLE                                                                                            \
     "its readers get EIO and nothing is passed over, the rest is served; put the file right (permissions, the disk, "  \
     "a backup), then"
+
+/* What a person does about progress of consumers that cannot be written. */
+#define NRD_TODO_UNSAVED                                                                                               \
+    "consumers that sync get an error, for others it is kept in memory, and a crash would deliver their records "      \
+    "again; put the file right in the data directory (what is none of the daemon's out of the way, room, the disk): "  \
+    "it is tried again by itself"
 
 /* What a person does about whole records that hwm hides. */
 #define NRD_TODO_HIDDEN                                                                                                \

@@ -389,4 +389,5 @@ void nrd_ingress_stats(NrdIngress *ingress, NrdIngressStats *ret_stats)
     ret_stats->n_parts = nrd_dispatcher_n_parts(ingress->dispatcher);
     ret_stats->n_waiting = nrd_dispatcher_n_waiting(ingress->dispatcher);
     ret_stats->wal_bytes = nrd_wal_size_bytes(ingress->wal);
+    ret_stats->error = nrd_wal_error(ingress->wal);
 }

@@ -112,7 +112,7 @@ typedef void (*NrdIngressDoneFn)(void *user_data, int error);
 
 /* Appends the draft (still the caller's) durably, then calls done, maybe before it returns: 0; -EAGAIN when far too much
  * is undispatched, of the topic or of all, -ENOSPC when the disk has no room (both are told in the log once, and when they
- * are over); what the disk says. Two appends of one caller keep their order when the second follows the first's done. */
+ * are over), or what the disk says: -ENOSPC, -EDQUOT, else -EIO. Two appends of one caller keep their order when the second follows the first's done. */
 void nrd_ingress_append(NrdIngress *ingress, const NrdEntryDraft *draft, const char *topic, const char *id,
                         const NrdIngressSink *sink, NrdIngressDoneFn done, void *user_data);
 
@@ -138,6 +138,7 @@ typedef struct NrdIngressStats {
     uint64_t n_parts;   /* not dispatched yet */
     uint64_t n_waiting; /* partitions whose parts wait after a failure */
     uint64_t wal_bytes;
+    int error; /* the last append was refused since the WAL could not be written: -ENOSPC, -EDQUOT, -EIO; else 0 */
 } NrdIngressStats;
 
 void nrd_ingress_stats(NrdIngress *ingress, NrdIngressStats *ret_stats); /* memory only */

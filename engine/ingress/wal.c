@@ -1,5 +1,6 @@
 /* Appending: rounds, and who writes them. The promise is in wal.h. */
 #include "engine/base/diag.h"
+#include "engine/base/errors.h"
 #include "engine/ingress/wal_private.h"
 #include "engine/io/io.h"
 
@@ -178,12 +179,17 @@ static void report(NrdWal *wal, int error)
 {
     if (error < 0)
         nrd_counter_add(NRD_COUNTER_INGRESS_FAILED, 1);
-    if (error < 0 && error != wal->last_error)
-        nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "the ingress WAL could not be written: %s; nothing was acknowledged",
-                 g_strerror(-error));
-    if (error == 0 && wal->last_error < 0)
+    int before = atomic_exchange(&wal->last_error, error);
+    if (error < 0 && error != before)
+        nrd_diag(
+            NRD_LEVEL_ERROR, NRD_NOWHERE,
+            "the ingress WAL could not be written, %s: %s; nothing was acknowledged; %s, then the next sync goes on",
+            wal->active ? wal->active->path : NRD_WAL_DIR "/", g_strerror(-error),
+            nrd_error_is_full(error) ? "make room"
+                                     : "see that " NRD_WAL_DIR "/ in the data directory is a folder that the "
+                                       "daemon may write to, and that the disk is well");
+    if (error == 0 && before < 0)
         nrd_diag(NRD_LEVEL_NOTICE, NRD_NOWHERE, "the ingress WAL can be written again");
-    wal->last_error = error;
 }
 
 static int write_round(NrdWal *wal, Round *round)
@@ -195,7 +201,7 @@ static int write_round(NrdWal *wal, Round *round)
     if (rc == 0)
         adopt_round(wal, round);
     report(wal, rc);
-    return rc;
+    return nrd_error_of_disk(rc);
 }
 
 static void answer(Round *round, int error)
@@ -325,6 +331,11 @@ void nrd_wal_close(NrdWal *wal, uint64_t min_durable)
     nrd_wal_leave_active(wal);
     nrd_wal_sweep(wal, min_durable);
     wal_free(wal);
+}
+
+int nrd_wal_error(NrdWal *wal)
+{
+    return nrd_error_of_disk(atomic_load(&wal->last_error));
 }
 
 uint64_t nrd_wal_next_sequence(NrdWal *wal)

@@ -17,6 +17,8 @@
  * with keyed batches of 2 KiB: 240 us for a write and fsync through the mount where 380 us were needed); they are no entry,
  * and no damage. They are cut when the segment is left without a failure; a crash leaves them.
  *
+ * Others may remove the folder: it is made anew, durably, with the next segment.
+ *
  * Recovery never appends to a segment of an earlier process: a torn tail needs no cut, since the next segment's name is
  * above every sequence that was found.
  *
@@ -42,7 +44,7 @@ struct NrdWalAppend {
     uint8_t *bytes; /* of nrd_entry_encode; the WAL seals them */
     size_t size;
     uint32_t n_parts;
-    /* 0: durable, and the three below are set, the segment with n_parts live parts. Called once. */
+    /* 0: durable, and the three below are set, the segment with n_parts live parts; -ENOSPC, -EDQUOT, -EIO. Called once. */
     void (*done)(NrdWalAppend *append, int error);
     /* When all of its round were told: the owner has it back. NULL: it has it back when done is called. */
     void (*answered)(NrdWalAppend *append);
@@ -106,6 +108,9 @@ bool nrd_wal_make_room(NrdWal *wal);
  * sequences: no name makes anything older void then, and a full disk that takes no checkpoint gets room. A segment in which damage was found is set aside instead, under the
  * name `<name>.damaged`. Failures are told once and met again by the next call. Blocks. */
 void nrd_wal_sweep(NrdWal *wal, uint64_t min_durable);
+
+/* What the last round was answered with: 0, -ENOSPC, -EDQUOT or -EIO. Memory only. */
+int nrd_wal_error(NrdWal *wal);
 
 /* One above every sequence that was used. */
 uint64_t nrd_wal_next_sequence(NrdWal *wal);

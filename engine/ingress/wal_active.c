@@ -38,14 +38,36 @@ void nrd_wal_leave_active(NrdWal *wal)
     seal_active(wal);
 }
 
+/* The folder may have been removed, or made anew by somebody who has not synced its name: what is acknowledged in it has to
+ * be found again. A crash before it is over leaves no folder, or an empty one: nothing in it was promised. */
+static int ensure_folder(NrdWal *wal)
+{
+    struct stat st;
+    if (nrd_io_stat(wal->options.root_fd, NRD_WAL_DIR, &st) == -ENOENT)
+        wal->folder_gone = true;
+    int rc = nrd_io_make_dir(wal->options.root_fd, NRD_WAL_DIR);
+    if (rc < 0 || !wal->folder_gone)
+        return rc;
+    nrd_diag(
+        NRD_LEVEL_ERROR, NRD_NOWHERE,
+        "%s/ was removed while the daemon runs, and not by it: it was made anew; records that were in it and in no "
+        "partition yet may be lost with it: put its files back into the new one if they are still somewhere",
+        NRD_WAL_DIR);
+    wal->folder_gone = false;
+    return 0;
+}
+
 /* A crash before the folder is synced may lose the name: nothing in the file was promised yet. A file that stays behind
  * without an entry voids what it says, which nobody was promised either. */
 static int create_file(NrdWal *wal, const NrdWalSegment *segment)
 {
+    int rc = ensure_folder(wal);
+    if (rc < 0)
+        return rc;
     int fd = nrd_io->open(wal->options.root_fd, segment->path, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW, 0600);
     if (fd < 0)
         return fd;
-    int rc = nrd_io_sync_dir(wal->options.root_fd, NRD_WAL_DIR);
+    rc = nrd_io_sync_dir(wal->options.root_fd, NRD_WAL_DIR);
     if (rc < 0) {
         nrd_io_close(&fd);
         (void)!nrd_io_unlink(wal->options.root_fd, segment->path); /* empty: harmless if it stays */

@@ -6,6 +6,7 @@
 #include "engine/ingress/wal.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define NRD_WAL_PROOF_BYTES ((size_t)256 * 1024)
 
@@ -29,8 +30,9 @@ struct NrdWal {
     uint8_t *proof;       /* NRD_WAL_PROOF_BYTES, to read back into */
     uint64_t void_from;   /* what the next segment is named by; 0: by the next sequence */
     uint32_t next_number;
-    int64_t named_ms; /* monotonic; when the active segment's name was looked at last */
-    int last_error;   /* of the last round, to say the same failure once */
+    int64_t named_ms;      /* monotonic; when the active segment's name was looked at last */
+    bool folder_gone;      /* others have removed the folder, which is told when it is there again */
+    atomic_int last_error; /* of the last round, to say the same failure once; who asks needs no role */
 };
 
 /* Fills segments, next_sequence and next_number. */

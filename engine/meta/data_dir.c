@@ -35,7 +35,7 @@ static const char *remedy(int error)
     switch (-error) {
     case EACCES:
     case EPERM:
-        return "; start naradfs as the user whom it belongs to, or as root, or give it to this one (chown -R)";
+        return "; run this as the user that it belongs to, which is the one that naradfs runs as, or as root";
     case ENOENT:
         return "; make the folder that it is to lie in first";
     case ENOTDIR:

@@ -70,8 +70,9 @@ static int load(NrdMetastore *store, const char *name)
         gsize size;
         const void *data = g_bytes_get_data(bytes, &size);
         g_autofree char *why = NULL;
-        if (nrd_topic_record_decode(name, data, size, &entry->record, &why) < 0)
-            entry->why = g_strdup_printf("%s: %s; restore it from a backup", path, why);
+        rc = nrd_topic_record_decode(name, data, size, &entry->record, &why);
+        if (rc < 0)
+            entry->why = g_strdup_printf("%s: %s%s", path, why, rc == -EINVAL ? "" : "; restore it from a backup");
     }
     if (entry->why)
         nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ name, NRD_NO_PARTITION, NRD_NO_OFFSET },
@@ -189,7 +190,8 @@ static int put_locked(NrdMetastore *store, const NrdTopicRecord *record)
     g_autofree char *path = record_path(record->name);
     size_t size;
     g_autofree char *text = nrd_topic_record_encode(record, &size);
-    int rc = size > RECORD_MAX_BYTES ? -EFBIG : nrd_io_replace_file(store->root_fd, path, text, size);
+    int rc =
+        size > RECORD_MAX_BYTES ? -EFBIG : nrd_error_of_disk(nrd_io_replace_file(store->root_fd, path, text, size));
     if (rc < 0)
         return rc;
     Entry *entry = g_new0(Entry, 1);
@@ -237,17 +239,29 @@ int nrd_metastore_update(NrdMetastore *store, const NrdTopicRecord *record)
     return rc;
 }
 
+/* A file that is gone already is success, and a folder that is gone is none: the record may be in it, wherever it is, and
+ * come back with it. Lock held. */
+static int remove_file_locked(NrdMetastore *store, const char *name)
+{
+    g_autofree char *file = g_strconcat(name, SUFFIX, NULL);
+    int fd = -1;
+    int rc = nrd_io_open_dir(store->root_fd, "meta", &fd);
+    if (rc < 0)
+        return nrd_error_of_disk(rc); /* nothing was touched */
+    /* Unlinked but not synced, a crash could bring it back under a folder that is purged by then. */
+    rc = nrd_error_of_disk(nrd_io_unlink(fd, file));
+    nrd_io_close(&fd);
+    if (rc < 0 && put_back_locked(store, name) < 0)
+        condemn_locked(store, name);
+    return rc;
+}
+
 int nrd_metastore_remove(NrdMetastore *store, const char *name, const char *id)
 {
-    g_autofree char *path = record_path(name);
     pthread_mutex_lock(&store->lock);
     int rc = check_id_locked(store, name, id);
-    if (rc == 0) {
-        /* Unlinked but not synced, a crash could bring it back under a folder that is purged by then. */
-        rc = nrd_io_unlink(store->root_fd, path);
-        if (rc < 0 && put_back_locked(store, name) < 0)
-            condemn_locked(store, name);
-    }
+    if (rc == 0)
+        rc = remove_file_locked(store, name);
     if (rc == 0)
         g_hash_table_remove(store->entries, name);
     pthread_mutex_unlock(&store->lock);
@@ -321,4 +335,17 @@ bool nrd_metastore_may_know(NrdMetastore *store, const char *id)
     }
     pthread_mutex_unlock(&store->lock);
     return may;
+}
+
+char *nrd_metastore_why_not(NrdMetastore *store, const char *name, int error)
+{
+    g_autofree char *path = record_path(name);
+    g_autofree char *kind = nrd_io_foreign_kind(store->root_fd, path);
+    struct stat st;
+    int rc = nrd_io_stat(store->root_fd, "meta", &st);
+    if (rc == -ENOENT)
+        return g_strdup_printf("%s cannot be changed: meta/ is missing in the data directory: put it back", path);
+    if (rc == 0 && !S_ISDIR(st.st_mode))
+        return g_strdup_printf("%s cannot be changed: meta/ in the data directory is no folder: put it back", path);
+    return g_strdup_printf("%s in the data directory cannot be changed: %s", path, kind ? kind : g_strerror(-error));
 }

@@ -26,14 +26,15 @@ GPtrArray *nrd_metastore_names(NrdMetastore *store);
 int nrd_metastore_get(NrdMetastore *store, const char *name, NrdTopicRecord **ret_record,
                       char **ret_why) NRD_MUST_CHECK;
 
-/* Durably stores a new record; -EEXIST when the name has one (damaged or not). */
+/* Durably stores a new record; -EEXIST when the name has one (damaged or not). This and the next two: -ENOSPC, -EDQUOT,
+ * and -EIO for everything else that the disk says; nrd_metastore_why_not says what it was. */
 int nrd_metastore_create(NrdMetastore *store, const NrdTopicRecord *record) NRD_MUST_CHECK;
 
 /* Durably replaces the record of the same incarnation; -ENOENT, -ESTALE when the id differs. On failure the old record
  * stands, in memory and on disk. */
 int nrd_metastore_update(NrdMetastore *store, const NrdTopicRecord *record) NRD_MUST_CHECK;
 
-/* Durably removes the record of this incarnation. When that fails half-way and the record cannot be put back, the topic
+/* Durably removes the record of this incarnation; it is there as before when meta/ is not. When that fails half-way and the record cannot be put back, the topic
  * is out of service from then on (nrd_metastore_get: -EIO). */
 int nrd_metastore_remove(NrdMetastore *store, const char *name, const char *id) NRD_MUST_CHECK;
 
@@ -41,6 +42,9 @@ int nrd_metastore_remove(NrdMetastore *store, const char *name, const char *id) 
  * topics for deleted. Does nothing where meta/ has not changed since the last time, unless `all`. The first error, which was
  * told; -ENOENT: meta/ itself is gone, and nothing is made in its place. Blocks. */
 int nrd_metastore_mend(NrdMetastore *store, bool all) NRD_MUST_CHECK;
+
+/* Why the record of that name could not be written or removed with error, for a person; g_free. Looks at the disk. */
+char *nrd_metastore_why_not(NrdMetastore *store, const char *name, int error);
 
 /* Whether some record carries id, or might (a damaged record): then nothing with that id may be reclaimed. */
 bool nrd_metastore_may_know(NrdMetastore *store, const char *id);

@@ -354,6 +354,11 @@ int nrd_topic_record_decode(const char *name, const void *data, size_t size, Nrd
         return damaged(ret_why, "it is not a key file");
     if (g_key_file_get_integer(file, "topic", "version", NULL) != RECORD_VERSION)
         return damaged(ret_why, "its version is not one that this program knows");
+    g_autofree char *own = g_key_file_get_string(file, "topic", "name", NULL);
+    if (own && nrd_topic_name_check(own) == 0 && strcmp(own, name) != 0) {
+        *ret_why = g_strdup_printf("it is the record of the topic %s, under another name: give it its own back", own);
+        return -EINVAL;
+    }
     NrdTopicRecord *record = record_alloc(name);
     if (!read_topic_group(file, record) || !read_config_group(file, record) || !read_files_group(file, record)) {
         nrd_topic_record_free(record);

@@ -74,8 +74,8 @@ void nrd_child_record_free(NrdChildRecord *child); /* takes NULL */
 /* The file's bytes (g_free text; *ret_size without the NUL). */
 char *nrd_topic_record_encode(const NrdTopicRecord *record, size_t *ret_size);
 
-/* -EBADMSG with a sentence in *ret_why (g_free) when the bytes are not a whole, unchanged record of topic `name`.
- * Values out of range are damage too. */
+/* With a sentence in *ret_why (g_free): -EBADMSG when the bytes are not a whole, unchanged record, -EINVAL when it is one of
+ * a topic that is not called `name`. Values out of range are damage too. */
 int nrd_topic_record_decode(const char *name, const void *data, size_t size, NrdTopicRecord **ret_record,
                             char **ret_why) NRD_MUST_CHECK;
 

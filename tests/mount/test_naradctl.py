@@ -371,6 +371,13 @@ def test_check_finds_times_that_go_back(data):
     patch(path, frame.pos, head[:23] + struct.pack(">I", crc) + bytes(stored))
     findings, _ = check(data, code=4)
     assert [f["kind"] for f in findings if f["severity"] == "error"] == ["time"]
+    # it tells of a clock: what is there is exported, and imported as it is
+    archive = data + ".tar"
+    ctl("export", data, "u/p00000", archive)
+    shutil.rmtree(f"{data}/topics/u/p00000")
+    ctl("import", data, "u/p00000", archive)
+    again, _ = check(data, code=4)
+    assert [f["kind"] for f in again if f["severity"] == "error"] == ["time"]
 
 
 def test_check_looks_at_markers_and_strays(data):
@@ -748,19 +755,39 @@ def test_describe_tells_settings_and_partitions(m):
 
 
 @pytest.fixture
-def as_somebody(mounts):
-    """A mount for others, and naradctl run in it by a user who owns nothing of it."""
-    m = mounts(options="allow_other")
+def somebody():
+    """naradctl run in a folder by a user who owns nothing."""
     folder = tempfile.mkdtemp(prefix="naradctl-")  # where that user can start it from
     os.chmod(folder, 0o755)
     shutil.copy(NARADCTL, folder)
 
-    def run(*words):
-        return subprocess.run([folder + "/naradctl", *words], cwd=m.mnt, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    def run(*words, cwd="/"):
+        return subprocess.run([folder + "/naradctl", *words], cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, check=False, user=65534, group=65534, extra_groups=[])
 
-    yield m, run
+    yield run
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def as_somebody(mounts, somebody):
+    """The same in a mount for others, and that mount."""
+    m = mounts(options="allow_other")
+    return m, lambda *words: somebody(*words, cwd=m.mnt)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_another_user_is_told_what_to_do(m, somebody):
+    m.make("t")
+    for words in (("topics", m.mnt), ("describe", m.mnt, "t"), ("describe", m.topic("t")), ("delete", "--yes", m.mnt, "t")):
+        done = somebody(*words)
+        assert done.returncode == 1 and f"the mount {m.mnt} cannot be used".encode() in done.stderr, (words, done)
+        assert b"without -o allow_other" in done.stderr and done.stderr.count(b"\n") == 1, done.stderr
+    m.stop()
+    for words in (("check", m.data), ("export", m.data, "t/p00000", "/dev/null")):
+        done = somebody(*words)
+        assert done.returncode != 0 and b"as the user that it belongs to" in done.stderr, done
+        assert b"start naradfs" not in done.stderr and b"chown" not in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
@@ -1366,3 +1393,39 @@ def test_import_cleans_up_when_it_is_interrupted(data, target):
     assert process.returncode == 1 and b"interrupted; nothing was imported" in sentence
     assert sorted(os.listdir(f"{target.data}/topics/t")) == ["incarnation", "p00000", "p00001"]
     ctl("import", target.data, "t/p00000", "-", stdin=archive)
+
+
+def test_delete_says_why_a_topic_stays(m):
+    m.make("t")
+    os.rename(m.data + "/meta", m.base + "/meta")
+    said = refused("delete", "--yes", m.mnt, "t")
+    assert "meta/ is missing in the data directory: put it back" in said
+    assert os.path.exists(m.topic("t"))
+    os.rename(m.base + "/meta", m.data + "/meta")
+    m.stop()
+    os.rename(m.data + "/meta/t.topic", m.data + "/meta/other.topic")
+    m.start()
+    said = refused("delete", "--yes", m.mnt, "other")
+    assert ("other cannot be deleted: other is out of service: meta/other.topic: it is the record of the topic t, under "
+            "another name: give it its own back") in said
+
+
+def test_import_brings_back_a_folder_that_is_missing(m, tmp_path):
+    part = m.make("t", partitions=2)
+    produce(part, "a", "b")
+    m.stop()
+    archive = tmp_path / "t.tar"
+    ctl("export", m.data, "t/p00000", archive)
+    shutil.rmtree(m.data_part("t"))
+    said = refused("export", m.data, "t/p00000", tmp_path / "none.tar")
+    assert "topics/t/p00000 is missing: put the folder back from a backup" in said and "start of the daemon" not in said
+    with open(archive, "rb") as file:
+        whole = file.read()
+    (tmp_path / "torn.tar").write_bytes(whole[:len(whole) // 2])
+    refused("import", m.data, "t/p00000", tmp_path / "torn.tar")
+    assert not os.path.exists(m.data_part("t"))  # a damaged archive changes nothing
+    ctl("import", m.data, "t/p00000", archive)
+    m.start()
+    assert log(part) == b"a\nb\n"
+    produce(part, "c")
+    assert log(part) == b"a\nb\nc\n"

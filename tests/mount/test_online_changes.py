@@ -588,6 +588,62 @@ def test_the_ingress_wal_is_removed(m):
     wait_for(lambda: b"b\n" in log(m.part("t")) + log(m.part("t", 1)), "the record")
 
 
+def refusal(folder, record="x"):
+    """The errno of a sync of one record; 0: it was taken."""
+    fd = os.open(folder + "/produce", os.O_WRONLY)
+    try:
+        os.write(fd, record.encode() + b"\n")
+        os.fsync(fd)
+        return 0
+    except OSError as error:
+        return error.errno
+    finally:
+        try:
+            os.close(fd)
+        except OSError:
+            pass
+
+
+def test_the_folder_of_the_ingress_is_removed(m):
+    m.make("t")
+    produce(m.topic("t"), "a")
+    wait_for(lambda: log(m.part("t")) == b"a\n", "the first record")
+    shutil.rmtree(m.data + "/ingress")
+    produce(m.topic("t"), "b")
+    wait_for(lambda: log(m.part("t")) == b"a\nb\n", "the record after it")
+    assert os.stat(m.data + "/ingress").st_mode & 0o777 == 0o700
+    assert any(file.endswith(".wal") for file in os.listdir(m.data + "/ingress"))
+    produce(m.topic("t"), "c")
+    assert m.stderr().count("ingress/ was removed while the daemon runs, and not by it: it was made anew") == 1
+    assert state(m.mnt) == "ok" and metric(m, "narad_ingress_available") == 1
+    m.crash()
+    wait_for(lambda: log(m.part("t")) == b"a\nb\nc\n", "all of them after a crash")
+
+
+def test_an_ingress_that_cannot_be_written_is_told(m):
+    m.make("t")
+    produce(m.topic("t"), "a")
+    wait_for(lambda: log(m.part("t")) == b"a\n", "the first record")
+    shutil.rmtree(m.data + "/ingress")
+    write_file(m.data + "/ingress", b"", os.O_CREAT)  # which cannot become a folder
+    for _ in range(2):
+        assert refusal(m.topic("t")) == errno.EIO
+    assert "the ingress WAL could not be written, ingress/: " in m.stderr()
+    assert "see that ingress/ in the data directory is a folder that the daemon may write to" in m.stderr()
+    assert metric(m, "narad_ingress_available") == 0
+    assert state(m.mnt) == "topics cannot be produced to as a whole"
+    for folder in (m.mnt, m.topic("t")):
+        assert "see that ingress/ in the data directory is a folder" in status(folder)
+    assert state(m.topic("t")) != "ok"
+    produce(m.part("t"), "p")
+    os.unlink(m.data + "/ingress")
+    produce(m.topic("t"), "b")
+    wait_for(lambda: log(m.part("t")).endswith(b"b\n"), "the record when it can be written again")
+    assert "the ingress WAL can be written again" in m.stderr()
+    assert metric(m, "narad_ingress_available") == 1
+    assert state(m.mnt) == "ok" and state(m.topic("t")) == "ok"
+
+
 # -- the small files
 
 
@@ -662,6 +718,127 @@ def test_hwm_becomes_a_folder_under_the_daemon(m):
     reopen(part)
     produce(part, "r1")
     assert log(part) == b"r0\nr1\n"
+
+
+def is_unsaved(m, part, file):
+    """Whether partition, topic, root and metrics all say it, and the log which file."""
+    said = f"topics/t/p00000/{file} cannot be written: it is a folder, and no regular file"
+    assert all(said in status(folder) for folder in (part, m.topic("t"), m.mnt))
+    assert state(part) == "unsaved" and state(m.topic("t")) != "ok"
+    assert "1 partition whose consumers' progress cannot be written" in state(m.mnt)
+    assert metric(m, "narad_partitions_unsaved") == 1
+    assert "put the file right in the data directory" in status(part)
+    assert m.stderr().count(said) == 1
+
+
+@pytest.mark.parametrize("name", ["consumer.ahead", "consumer.ahead.tmp"])
+def test_consumer_ahead_becomes_a_folder_under_the_daemon(m, name):
+    part = m.make("t")
+    produce(part, *(f"r{n}" for n in range(4)))
+    path = f"{m.data_part('t')}/consumer.ahead"
+    with Consumer(part, "consume") as consumer:
+        assert consumer.read() == b"r0\n"
+        consumer.sync()
+        os.unlink(path)
+        os.mkdir(m.data_part("t") + "/" + name)
+        assert consumer.read() == b"r1\n"
+        for _ in range(2):
+            assert fails(consumer.sync) == errno.EIO
+        is_unsaved(m, part, name)
+        produce(part, "r4")  # goes on
+        os.rmdir(m.data_part("t") + "/" + name)
+        consumer.sync()
+        assert state(part) == "ok" and state(m.mnt) == "ok"
+        assert metric(m, "narad_partitions_unsaved") == 0
+        assert "consumer.ahead can be written again" in m.stderr()
+    m.crash()
+    assert drain(part) == records(2, 3, 4)
+
+
+def test_progress_that_nobody_syncs_is_told_too(m):
+    part = m.make("t")
+    produce(part, "r0", "r1")
+    os.mkdir(m.data_part("t") + "/consumer.ahead")
+    assert drain(part) == records(0, 1)
+    wait_for(lambda: state(part) == "unsaved", "the cadence")
+    is_unsaved(m, part, "consumer.ahead")
+    os.rmdir(m.data_part("t") + "/consumer.ahead")
+    wait_for(lambda: state(m.mnt) == "ok", "the next try")
+    m.crash()
+    assert drain(part) == b""
+
+
+def test_consumer_offset_alone_becomes_a_folder(m):
+    part = m.make("t")
+    produce(part, "r0", "r1")
+    assert drain(part) == records(0, 1)
+    path = f"{m.data_part('t')}/consumer.offset"
+    if os.path.exists(path):
+        os.unlink(path)
+    os.mkdir(path)
+    assert fails(write_file, part + "/ctl", b"seek 1\n") == errno.EIO  # which writes both files
+    is_unsaved(m, part, "consumer.offset")
+    os.rmdir(path)
+    write_file(part + "/ctl", b"seek end\n")
+    assert state(part) == "ok" and state(m.mnt) == "ok"
+    m.restart()
+    assert drain(part) == b""
+
+
+# -- meta/ is gone
+
+
+def refused_line(m, topic="t"):
+    found = re.search(r"^refused +\S+: (.*)$", status(m.topic(topic)), re.M)
+    return found.group(1) if found else ""
+
+
+def delete(m, topic="t"):
+    write_file(m.topic(topic) + "/ctl", b"delete " + xattr(m.topic(topic), "incarnation").encode() + b"\n")
+
+
+def chmod(m):
+    os.chmod(m.topic("t"), 0o700)
+
+
+def more_partitions(m):
+    write_file(m.topic("t") + "/ctl", b"partitions 2\n")
+
+
+def retention(m):
+    configure(m.topic("t"), retention_ms=5000)
+
+
+@pytest.mark.parametrize("change", [chmod, more_partitions, retention, delete])
+def test_a_record_that_cannot_be_written(m, change):
+    part = m.make("t")
+    produce(part, "r0")
+    os.rename(m.data + "/meta", m.base + "/meta")
+    assert fails(change, m) == errno.EIO
+    said = "meta/t.topic cannot be changed: meta/ is missing in the data directory: put it back"
+    assert said in refused_line(m) and said in m.stderr()
+    assert fails(os.mkdir, m.topic("new")) == errno.EIO
+    assert "meta/new.topic cannot be changed: meta/ is missing" in m.stderr()
+    produce(part, "r1")
+    assert log(part) == b"r0\nr1\n" and state(part) == "ok"  # nothing of it is deleted
+    os.rename(m.base + "/meta", m.data + "/meta")
+    change(m)
+    if change is delete:
+        assert not os.path.exists(m.topic("t")) and not os.path.exists(m.data + "/topics/t")
+    else:
+        assert log(part) == b"r0\nr1\n"
+    m.restart()
+    assert os.path.exists(m.topic("t")) == (change is not delete)
+
+
+def test_an_empty_topic_is_not_removed_without_its_record(m):
+    m.make("t")
+    os.rename(m.data + "/meta", m.base + "/meta")
+    assert fails(os.rmdir, m.topic("t")) == errno.EIO
+    assert "the topic was not deleted: meta/t.topic cannot be changed" in refused_line(m)
+    os.rename(m.base + "/meta", m.data + "/meta")
+    produce(m.part("t"), "r0")
+    assert log(m.part("t")) == b"r0\n"
 
 
 # -- folders that are gone at the start

@@ -3,6 +3,7 @@
 #include "tests/unit/bad_reads.h"
 
 #include "engine/base/diag.h"
+#include "engine/base/errors.h"
 #include "engine/io/io.h"
 
 #include <errno.h>
@@ -448,7 +449,7 @@ static void test_group_commit(void)
 
 static void test_write_fails(void)
 {
-    static const int errors[] = { -EIO, -ENOSPC, -EDQUOT, -EFBIG };
+    static const int errors[] = { -EIO, -ENOSPC, -EDQUOT, -EFBIG, -ENOENT };
     for (size_t i = 0; i < G_N_ELEMENTS(errors); i++) {
         Fixture f;
         Found found;
@@ -457,7 +458,8 @@ static void test_write_fails(void)
         assert_found(&found, "");
         g_assert_cmpint(put(wal, "one"), ==, 0);
         fault_set(FAULT_PWRITEV, 1, errors[i], false);
-        g_assert_cmpint(put(wal, "lost"), ==, errors[i]);
+        g_assert_cmpint(put(wal, "lost"), ==, nrd_error_is_full(errors[i]) ? errors[i] : -EIO);
+        g_assert_cmpint(nrd_wal_error(wal), ==, nrd_error_is_full(errors[i]) ? errors[i] : -EIO);
         g_assert_cmpint(atomic_load(&fault_fired), ==, 1);
         fault_clear();
         assert_next_open(&f, "one\n"); /* a look beside the one that is open: it changes nothing */
