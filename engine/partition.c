@@ -228,6 +228,13 @@ static void leave_change(NrdPartition *partition)
     nrd_partition_unpin(partition);
 }
 
+/* Says so in the log, and in the topic's status. */
+static int refuse_reopen(NrdPartition *partition, const char *why)
+{
+    nrd_topic_refuse(partition->topic, partition->number, "ctl: \"reopen\" refused: %s", why);
+    return -EIO;
+}
+
 /* Whether the topic's folder is this incarnation's. It may be gone. Guard held. */
 static int verify_folder(NrdPartition *partition)
 {
@@ -236,9 +243,7 @@ static int verify_folder(NrdPartition *partition)
     int rc = nrd_incarnation_verify(topic->engine->root_fd, topic->name, topic->id, &why);
     if (rc == 0 || rc == -ENOENT)
         return 0;
-    nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition), "cannot reopen %s: %s", partition->dir,
-             why ? why : g_strerror(-rc));
-    return rc;
+    return refuse_reopen(partition, why ? why : g_strerror(-rc));
 }
 
 /* Without its folder the log goes on in a new one, above all offsets that it has given out: what was in the old one is told
@@ -250,15 +255,15 @@ static int find_folder(NrdPartition *partition)
         return rc;
     rc = verify_folder(partition);
     if (rc < 0)
-        return -EIO;
+        return rc;
     rc = nrd_partition_make_folder(partition);
-    if (rc < 0)
-        nrd_diag(
-            NRD_LEVEL_ERROR, nrd_partition_place(partition),
-            "%s is gone and cannot be made anew, or cannot be used: %s; put topics/%s back from a backup, or start "
-            "the daemon again",
-            partition->dir, g_strerror(-rc), partition->topic->name);
-    return rc < 0 ? -EIO : 0;
+    if (rc == 0)
+        return 0;
+    g_autofree char *why =
+        g_strdup_printf("%s is gone and cannot be made anew, or cannot be used: %s; put topics/%s back "
+                        "from a backup, or start the daemon again",
+                        partition->dir, g_strerror(-rc), partition->topic->name);
+    return refuse_reopen(partition, why);
 }
 
 static int reopen_log(NrdPartition *partition)
@@ -271,7 +276,18 @@ static int reopen_log(NrdPartition *partition)
     if (rc < 0)
         return rc;
     rc = nrd_log_reopen(atomic_load(&partition->log));
+    if (rc == -EIO)
+        rc = refuse_reopen(partition, nrd_log_why(atomic_load(&partition->log)));
     nrd_produce_leave(partition);
+    return rc;
+}
+
+static int refuse_reopen_of_fault(NrdPartition *partition)
+{
+    NrdPartitionInfo info;
+    nrd_partition_info(partition, &info);
+    int rc = refuse_reopen(partition, info.reason[0] ? info.reason : g_strerror(EIO));
+    nrd_partition_info_clear(&info);
     return rc;
 }
 
@@ -285,11 +301,13 @@ int nrd_local_partition_reopen(NrdPartition *partition)
     bool was_open = nrd_partition_pin_if_open(partition);
     int rc = was_open ? reopen_log(partition) : nrd_partition_pin(partition); /* which recovers it */
     if (rc < 0 && !was_open)
-        return rc;
+        return rc == -EIO ? refuse_reopen_of_fault(partition) : rc;
     if (rc == 0 && told)
         rc = nrd_partition_forget_note(partition);
-    if (rc == 0)
+    if (rc == 0) {
+        atomic_store(&partition->failing_until_ms, 0); /* who consumes the whole topic need not pass it over any more */
         nrd_consume_wake(partition);
+    }
     if (rc == 0 && partition->topic->engine->ingress)
         nrd_ingress_kick(partition->topic->engine->ingress);
     if (rc == 0)

@@ -354,7 +354,12 @@ int nrd_js_partition_reopen(NrdPartition *partition)
     if (poison)
         nrd_diag(NRD_LEVEL_NOTICE, nrd_js_partition_place(partition), "accepted by hand: %s", poison);
     rc = nrd_js_partition_look(partition, NRD_JS_PATIENCE_MS);
-    return rc == -ENOENT ? -EIO : rc;
+    if (rc == -ENOENT || rc == -EIO) {
+        nrd_topic_refuse(partition->topic, partition->number, "ctl: \"reopen\" refused: %s",
+                         rc == -ENOENT ? "the servers have no such stream" : "the stream cannot be looked at");
+        rc = -EIO;
+    }
+    return rc;
 }
 
 int nrd_js_partition_roll(NrdPartition *partition)

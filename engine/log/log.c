@@ -219,6 +219,11 @@ GArray *nrd_log_gaps(NrdLog *log)
     return gaps;
 }
 
+const char *nrd_log_why(const NrdLog *log)
+{
+    return log->why != NULL ? log->why : "it is closed";
+}
+
 uint64_t nrd_log_hwm(NrdLog *log)
 {
     return nrd_load(&log->hwm);

@@ -100,8 +100,10 @@ int nrd_log_check(NrdLog *log) NRD_MUST_CHECK;
 
 /* Closes and recovers in place, which is what clears poison: cuts everything above the high watermark of this process,
  * looks at the disk and not at the page cache, and rebuilds the index. -EIO, told, when the folder cannot be used as it is,
- * or the segment cannot be begun that says which offsets were given out: poison stays then. */
+ * or the segment cannot be begun that says which offsets were given out: poison stays then, and nrd_log_why says why, for a
+ * person, until the next one. */
 int nrd_log_reopen(NrdLog *log) NRD_MUST_CHECK;
+const char *nrd_log_why(const NrdLog *log); /* the log's; by the committer */
 
 /* Seals the active segment, if it holds records, and starts the next one. -EBUSY while records stand above the high
  * watermark (the next commit exposes them); -EROFS, -EIO when poisoned, -ESHUTDOWN; what the disk says. */

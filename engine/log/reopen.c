@@ -129,14 +129,14 @@ int nrd_log_reopen(NrdLog *log)
         return -ESHUTDOWN;
     if (log->home.read_only)
         return -EROFS;
+    g_clear_pointer(&log->why, g_free);
     int r = recover(log, &untold);
     if (r == 0)
         r = leave_tail(log, untold);
-    if (r < 0) {
-        nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, (int64_t)nrd_load(&log->hwm)),
-                 "cannot reopen %s: %s", log->home.dir, g_strerror(-r));
+    if (r < 0 && log->why == NULL)
+        log->why = g_strdup_printf("%s: %s", log->home.dir, g_strerror(-r));
+    if (r < 0)
         return -EIO;
-    }
     __atomic_store_n(&log->commit_error, 0, __ATOMIC_RELEASE);
     g_mutex_lock(&log->lock);
     char *reason = g_steal_pointer(&log->poison_reason);

@@ -950,7 +950,7 @@ def test_the_lag_leaves_out_what_is_lost(m):
 def test_what_was_passed_over_counts_once(m):
     part = m.make("t", segment_bytes=SEGMENT)
     fill(part)
-    cold(m, part)
+    cold(m)
     os.unlink(f"{m.data_part('t')}/{name(20)}")
     held = take(part, 1)
     drain(part)
@@ -1021,3 +1021,30 @@ def test_without_the_lock_file_a_second_daemon_is_refused_all_the_same(m, mounts
     assert "is in use by" in other.stderr()
     done = shell(f"{NARADCTL} check {m.data}", check=False)
     assert done.returncode == 8 and b"is in use by" in done.stdout + done.stderr
+
+
+def test_a_reopen_that_is_refused_says_why(m):
+    part = m.make("t")
+    produce(part, "one")
+    foreign = f"{m.data_part('t')}/{name(9999)}"
+    os.mkdir(foreign)
+    assert fails(reopen, part) == errno.EIO
+    assert f'"reopen" refused: topics/t/p00000/{name(9999)} cannot be used: it is a folder' in status(m.topic("t"))
+    os.rmdir(foreign)
+    reopen(part)
+    assert log(part) == lines("one")
+
+
+def test_a_drain_after_a_reopen_does_not_end_early(m):
+    m.make("t", partitions=2, segment_bytes=SEGMENT)
+    part = m.part("t")
+    fill(part)
+    cold(m)
+    path = f"{m.data_part('t')}/{name(0)}"
+    os.rename(path, m.base + "/kept")
+    os.mkdir(path)
+    assert fails(drain, m.topic("t")) == errno.EIO
+    os.rmdir(path)
+    os.rename(m.base + "/kept", path)
+    reopen(part)
+    assert drain(m.topic("t")) == records(*range(60))
