@@ -16,6 +16,7 @@
 #include "engine/family_private.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/errors.h"
 #include "engine/base/random.h"
 
 #include <errno.h>
@@ -245,8 +246,10 @@ static int prepare(NrdTopic *parent, const NrdChildRecord *link)
     int rc = nrd_fan_prepare(parent, link);
     if (rc == 0)
         return 0;
-    g_autofree char *why = g_strdup_printf("its cursors could not be written: %s", g_strerror(-rc));
-    return refuse(parent, link->name, rc, why);
+    g_autofree char *why =
+        g_strdup_printf("its cursors could not be written into topics/%s of the data directory: %s", parent->name,
+                        rc == -ENOENT ? "a partition's folder is missing: put it back" : g_strerror(-rc));
+    return refuse(parent, link->name, nrd_error_unless_taken_away(rc), why);
 }
 
 /* Cursors, then the record that makes them count. The retention may have changed since it was looked at; the delay cannot

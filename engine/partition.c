@@ -2,6 +2,7 @@
  * it. */
 #include "engine/engine_private.h"
 
+#include "engine/base/errors.h"
 #include "engine/ingress/ingress.h"
 #include "engine/io/io.h"
 #include "engine/meta/incarnation.h"
@@ -323,7 +324,7 @@ int nrd_local_partition_roll(NrdPartition *partition)
         return rc;
     rc = nrd_log_roll(atomic_load(&partition->log));
     leave_change(partition);
-    return rc;
+    return nrd_error_unless_taken_away(rc);
 }
 
 /* The segments leave the log under the role; their files go after it, so that no commit waits for an unlink. */
@@ -345,5 +346,5 @@ int nrd_local_partition_trim(NrdPartition *partition, uint64_t offset)
         nrd_consume_wake(partition);
     }
     nrd_partition_unpin(partition);
-    return rc;
+    return nrd_error_unless_taken_away(rc);
 }

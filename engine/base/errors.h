@@ -23,6 +23,12 @@ static inline bool nrd_error_is_taken_away(int error)
     return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -EISDIR || error == -ESTALE;
 }
 
+/* The same error for a program, to which -ENOENT, -ESTALE and the like mean something of their own. */
+static inline int nrd_error_unless_taken_away(int error)
+{
+    return nrd_error_is_taken_away(error) ? -EIO : error;
+}
+
 /* What a program is told of files that could not be read or written: a full disk as it is, all else as -EIO, since other
  * errnos mean something of their own to it (-ENOENT: outside the retained range). 0 stays. */
 static inline int nrd_error_of_disk(int error)

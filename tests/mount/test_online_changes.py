@@ -831,6 +831,25 @@ def test_a_record_that_cannot_be_written(m, change):
     assert os.path.exists(m.topic("t")) == (change is not delete)
 
 
+@pytest.mark.parametrize("act", [
+    lambda m: os.mkdir(m.topic("t") + "/children/k"),
+    lambda m: write_file(m.part("t") + "/ctl", b"seek 1\n"),
+    lambda m: write_file(m.part("t") + "/ctl", b"trim 2\n"),
+    lambda m: write_file(m.part("t") + "/ctl", b"roll\n")], ids=["attach", "seek", "trim", "roll"])
+def test_what_needs_a_partitions_folder_that_is_gone(m, act):
+    """EIO, and none of the errnos that mean something else: no such topic, no such offset."""
+    m.make("k")
+    part = m.make("t")
+    produce(part, "r0", "r1")
+    write_file(part + "/ctl", b"roll\n")
+    produce(part, "r2")
+    os.rename(m.data_part("t"), m.base + "/aside")
+    assert fails(act, m) == errno.EIO
+    assert re.search(r"topics/t\b.*(is missing|No such file)", m.stderr())
+    os.rename(m.base + "/aside", m.data_part("t"))
+    act(m)
+
+
 def test_an_empty_topic_is_not_removed_without_its_record(m):
     m.make("t")
     os.rename(m.data + "/meta", m.base + "/meta")
