@@ -83,7 +83,7 @@ static void write_on(int root, uint64_t hwm, uint8_t flags, uint8_t distance)
         uint64_t one_ahead = frontier + 2;
         g_array_set_size(state.ahead, 0);
         state.frontier = frontier;
-        if (flags & TICK && one_ahead <= NRD_AHEAD_FRONTIER_MAX)
+        if (flags & TICK && one_ahead < NRD_AHEAD_FRONTIER_MAX)
             g_array_append_val(state.ahead, one_ahead);
         if (flags & TICK) {
             FUZZ_CHECK(nrd_offset_store_tick(store, &state) == 0);
