@@ -12,7 +12,8 @@
 #define PAUSE_MS 250
 #define MS_IN_NS INT64_C(1000000)
 #define DUPLICATES_MS INT64_C(120000) /* how long the servers know the id of a message that was published */
-#define MAX_WAITING 4096              /* reads that are parked on one partition, over all mounts */
+#define MAX_REPLICAS 5
+#define MAX_WAITING 4096 /* reads that are parked on one partition, over all mounts */
 
 /* ---- answers ---- */
 
@@ -150,10 +151,29 @@ int nrd_js_stream_create(NrdJsConn *conn, const char *stream, const char *subjec
     return command(conn, "STREAM.CREATE", stream, json, ret_why);
 }
 
+/* A stream keeps the number of copies that it has: this mount may know fewer servers than who made it. */
+static int get_replicas(NrdJsConn *conn, const char *stream, int *ret_replicas, char **ret_why)
+{
+    yajl_val tree = NULL;
+    int rc = ask_api(conn, "STREAM.INFO", stream, "", NRD_JS_PATIENCE_MS, &tree, ret_why);
+    if (rc < 0)
+        return rc;
+    int64_t n = get_number(child(tree, "config", yajl_t_object), "num_replicas");
+    yajl_tree_free(tree);
+    if (n < 1 || n > MAX_REPLICAS)
+        return -EIO;
+    *ret_replicas = (int)n;
+    return 0;
+}
+
 int nrd_js_stream_update(NrdJsConn *conn, const char *stream, const char *subject, const NrdJsStreamConfig *config,
                          char **ret_why)
 {
-    g_autofree char *json = stream_json(stream, subject, config);
+    NrdJsStreamConfig own = *config;
+    int rc = get_replicas(conn, stream, &own.replicas, ret_why);
+    if (rc < 0)
+        return rc;
+    g_autofree char *json = stream_json(stream, subject, &own);
     return command(conn, "STREAM.UPDATE", stream, json, ret_why);
 }
 

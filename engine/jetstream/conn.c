@@ -11,6 +11,9 @@
 
 #define CONNECT_MS 3000
 #define RECONNECT_WAIT_MS 250
+#define PING_MS 2000
+#define MAX_PINGS_OUT 2
+#define WRITE_MS 3000
 #define RECONNECT_BUFFER (64 * 1024 * 1024)
 #define CLOSE_MS 2000
 #define LOOK_MS 100 /* between looks at whose time is over */
@@ -190,6 +193,13 @@ static natsStatus set_options(natsOptions *options, const char *url, NrdJsConn *
         s = natsOptions_SetName(options, "naradfs");
     if (s == NATS_OK)
         s = natsOptions_SetTimeout(options, CONNECT_MS);
+    /* A server that lost its power, or is cut off, closes no connection: by default it is waited for for minutes. */
+    if (s == NATS_OK)
+        s = natsOptions_SetPingInterval(options, PING_MS);
+    if (s == NATS_OK)
+        s = natsOptions_SetMaxPingsOut(options, MAX_PINGS_OUT);
+    if (s == NATS_OK)
+        s = natsOptions_SetWriteDeadline(options, WRITE_MS);
     if (s == NATS_OK)
         s = natsOptions_SetMaxReconnect(options, -1);
     if (s == NATS_OK)

@@ -49,6 +49,8 @@ typedef struct Change {
     size_t size;
 } Change;
 
+#define LONGEST_KEY 48000 /* the servers take headers of 64 KiB */
+#define HEADER_BYTES ((LONGEST_KEY + 2) / 3 * 4 + 512)
 #define MAX_TRIES 10 /* against daemons that keep changing the same topic */
 
 static int change_record(NrdTopic *topic, const Change *change)
@@ -185,10 +187,11 @@ NrdTopicConfig nrd_js_topic_config(NrdTopic *topic)
     return config;
 }
 
-/* A message has to fit the servers' limit with its headers: its id, and its key in base64. */
+/* A message has to fit the servers' limit with its headers: its id, and its key in base64. What does
+ * not fit is refused by the write; by the time the servers refuse it, its writer may have been told that it is stored. */
 int64_t nrd_js_topic_max_record_bytes(NrdTopic *topic)
 {
-    int64_t limit = (int64_t)nrd_js_conn_max_payload(topic->engine->conn) - 512;
+    int64_t limit = (int64_t)nrd_js_conn_max_payload(topic->engine->conn) - HEADER_BYTES;
     return MIN(nrd_js_topic_config(topic).max_record_bytes, limit);
 }
 

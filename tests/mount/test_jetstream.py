@@ -199,10 +199,17 @@ def test_a_record_that_is_too_long(m, name):
     part = m.make(name, max_record_bytes=4 << 20)
     fd = os.open(part + "/produce", os.O_WRONLY)
     assert fails(write_all, fd, b"x" * (1 << 20) + b"\n") == errno.EMSGSIZE
-    write_all(fd, b"y" * 1000000 + b"\n")
+    longest = (1 << 20) - 512 - 64000  # a key that fits into a header has room beside it
+    assert fails(write_all, fd, b"y" * (longest + 9) + b"\n") == errno.EMSGSIZE
+    write_all(fd, b"y" * longest + b"\n")
     os.fsync(fd)
     os.close(fd)
-    assert log(part) == b"y" * 1000000 + b"\n"
+    assert log(part) == b"y" * longest + b"\n"
+    fd = os.open(part + "/produce.bin", os.O_WRONLY)
+    write_all(fd, (48000).to_bytes(4, "big") + longest.to_bytes(4, "big") + b"k" * 48000 + b"z" * longest)
+    os.fsync(fd)
+    os.close(fd)
+    assert number(part, "hwm") == 2
 
 
 def test_records_of_a_topic(m, name):
