@@ -85,8 +85,9 @@ static void tell_known(NrdCheck *check, const Orphan *orphan, bool holds)
     const char *topic = nrd_check_topic_of(check, orphan->id);
     if (check->record_damaged && !topic)
         tell_waiting(check, orphan, holds);
-    else
-        nrd_check_tell(check, holds ? NRD_ERROR : NRD_NOTE, &(NrdSpot){ .path = orphan->dir, .kind = "orphan" },
+    else /* what a daemon has set aside itself, and keeps, is nobody's mistake */
+        nrd_check_tell(check, holds && !strstr(orphan->dir, ".stale-") ? NRD_ERROR : NRD_NOTE,
+                       &(NrdSpot){ .path = orphan->dir, .kind = "orphan" },
                        "it is marked as the folder of the topic %s, which is served from topics/%s: a start leaves it "
                        "alone, and nobody reads it; give it that name%s, or move it away",
                        topic, topic, holds ? " if its records are missing there" : "");

@@ -294,9 +294,9 @@ def main():
         unit_tests(tally, name, envs[name])
     if "gcc" in built:
         sweeps(tally, options.long)
-    # Three servers and their elections take minutes: once, unless there is time.
-    once = () if options.long or "gcc" not in built else ("--ignore=tests/mount/test_jetstream.py",)
-    beside = [MountTests(name, envs[name], ("tests/mount", *(once if name == "sanitizers" else ()))) for name in tested]
+    # Three servers and their elections take minutes: with --long.
+    short = () if options.long else ("--ignore=tests/mount/test_jetstream.py",)
+    beside = [MountTests(name, envs[name], ("tests/mount", *short)) for name in tested]
     if (options.long or os.environ.get("CI")) and not options.quick:
         beside.append(Fuzzing())
     for tests in beside:
