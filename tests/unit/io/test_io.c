@@ -380,6 +380,26 @@ static void assert_place_unseen(int fd, int in_a_shortage, int on_an_error)
     io.open = nrd_io_real.open;
 }
 
+/* Asked for, it would make every sync after it write the inode. */
+static void test_no_times(void)
+{
+    struct stat st, full;
+    set_up();
+    g_assert_cmpint(nrd_io_replace_file(root_fd, "a", "12345", 5), ==, 0);
+    int fd = nrd_io->open(root_fd, "a", O_RDWR, 0);
+    g_assert_cmpint(fd, >=, 0);
+    g_assert_cmpint(nrd_io->fstat(fd, &st), ==, 0);
+    g_assert_cmpint(fstat(fd, &full), ==, 0);
+    g_assert_cmpint(full.st_mtim.tv_sec, >, 0);
+    g_assert_cmpint(st.st_mtim.tv_sec, ==, 0);
+    g_assert_true(st.st_dev == full.st_dev && st.st_ino == full.st_ino && st.st_mode == full.st_mode);
+    g_assert_true(st.st_nlink == full.st_nlink && st.st_uid == full.st_uid && st.st_gid == full.st_gid);
+    g_assert_true(st.st_size == full.st_size && st.st_blocks == full.st_blocks && st.st_blksize == full.st_blksize);
+    g_assert_cmpint(nrd_io->fstat(-1, &st), ==, -EBADF);
+    nrd_io_close(&fd);
+    tear_down();
+}
+
 static void test_place(void)
 {
     struct stat st;
@@ -426,5 +446,6 @@ int main(int argc, char **argv)
     g_test_add_func("/io/rename", test_rename);
     g_test_add_func("/io/holes", test_holes);
     g_test_add_func("/io/place", test_place);
+    g_test_add_func("/io/fstat-asks-for-no-times", test_no_times);
     return g_test_run();
 }
