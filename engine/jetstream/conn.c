@@ -4,17 +4,12 @@
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
 #include "engine/base/url.h"
+#include "engine/jetstream/conn_options.h"
 #include "engine/jetstream/gather.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define CONNECT_MS 3000
-#define RECONNECT_WAIT_MS 250
-#define PING_MS 2000
-#define MAX_PINGS_OUT 2
-#define WRITE_MS 3000
-#define RECONNECT_BUFFER (64 * 1024 * 1024)
 #define CLOSE_MS 2000
 #define LOOK_MS 100 /* between looks at whose time is over */
 #define MAX_WORKERS 32
@@ -185,33 +180,9 @@ static void on_error(natsConnection *nats, natsSubscription *sub, natsStatus sta
     nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "the NATS client reports: %s", natsStatus_GetText(status));
 }
 
-static natsStatus set_options(natsOptions *options, const char *url, NrdJsConn *conn)
+static natsStatus set_functions(natsOptions *options, NrdJsConn *conn)
 {
-    g_auto(GStrv) servers = g_strsplit(url, ",", -1);
-    natsStatus s = natsOptions_SetServers(options, (const char **)servers, (int)g_strv_length(servers));
-    if (s == NATS_OK)
-        s = natsOptions_SetName(options, "naradfs");
-    if (s == NATS_OK)
-        s = natsOptions_SetTimeout(options, CONNECT_MS);
-    /* A server that lost its power, or is cut off, closes no connection: by default it is waited for for minutes. */
-    if (s == NATS_OK)
-        s = natsOptions_SetPingInterval(options, PING_MS);
-    if (s == NATS_OK)
-        s = natsOptions_SetMaxPingsOut(options, MAX_PINGS_OUT);
-    if (s == NATS_OK)
-        s = natsOptions_SetWriteDeadline(options, WRITE_MS);
-    if (s == NATS_OK)
-        s = natsOptions_SetMaxReconnect(options, -1);
-    if (s == NATS_OK)
-        s = natsOptions_SetReconnectWait(options, RECONNECT_WAIT_MS);
-    if (s == NATS_OK)
-        s = natsOptions_SetReconnectBufSize(options, RECONNECT_BUFFER);
-    if (s == NATS_OK)
-        s = natsOptions_SetSendAsap(options, true);
-    if (s == NATS_OK)
-        s = natsOptions_UseGlobalMessageDelivery(options, true); /* else a thread for each subscription */
-    if (s == NATS_OK)
-        s = natsOptions_SetDisconnectedCB(options, on_disconnected, conn);
+    natsStatus s = natsOptions_SetDisconnectedCB(options, on_disconnected, conn);
     if (s == NATS_OK)
         s = natsOptions_SetReconnectedCB(options, on_reconnected, conn);
     if (s == NATS_OK)
@@ -219,15 +190,11 @@ static natsStatus set_options(natsOptions *options, const char *url, NrdJsConn *
     return s;
 }
 
-static natsStatus connect_and_subscribe(NrdJsConn *conn, const char *url)
+static natsStatus connect_and_subscribe(NrdJsConn *conn, natsOptions *options)
 {
-    natsOptions *options = NULL;
-    natsStatus s = natsOptions_Create(&options);
-    if (s == NATS_OK)
-        s = set_options(options, url, conn);
+    natsStatus s = set_functions(options, conn);
     if (s == NATS_OK)
         s = natsConnection_Connect(&conn->nats, options);
-    natsOptions_Destroy(options);
     if (s != NATS_OK)
         return s;
     char *inbox = nrd_js_new_inbox(conn);
@@ -244,9 +211,13 @@ static natsStatus connect_and_subscribe(NrdJsConn *conn, const char *url)
     return s;
 }
 
-int nrd_js_conn_open(const char *url, NrdTimers *timers, void (*reconnected)(void *user_data), void *user_data,
-                     NrdJsConn **ret_conn, char **ret_why)
+int nrd_js_conn_open(const NrdEngineOptions *how, NrdTimers *timers, void (*reconnected)(void *user_data),
+                     void *user_data, NrdJsConn **ret_conn, char **ret_why)
 {
+    natsOptions *options = NULL;
+    int rc = nrd_js_conn_options_new(how, &options, ret_why);
+    if (rc < 0)
+        return rc;
     NrdJsConn *conn = g_new0(NrdJsConn, 1);
     conn->timers = timers;
     conn->reconnected = reconnected;
@@ -255,14 +226,13 @@ int nrd_js_conn_open(const char *url, NrdTimers *timers, void (*reconnected)(voi
     conn->workers = g_thread_pool_new(run_job, conn, MAX_WORKERS, FALSE, NULL);
     g_mutex_init(&conn->lock);
     nrd_timer_init(&conn->look, on_look, conn, false);
-    natsStatus s = connect_and_subscribe(conn, url);
+    natsStatus s = connect_and_subscribe(conn, options);
+    natsOptions_Destroy(options);
     if (s == NATS_OK) {
         *ret_conn = conn;
         return 0;
     }
-    g_autofree char *shown = nrd_url_without_secrets(url);
-    *ret_why = g_strdup_printf("none of the NATS servers %s could be used: %s; name one that runs, with JetStream",
-                               shown, natsStatus_GetText(s));
+    *ret_why = nrd_js_conn_options_why(how, s);
     nrd_js_conn_close(conn);
     return -EIO;
 }

@@ -27,10 +27,10 @@ typedef struct NrdJsConn NrdJsConn;
  * answer or it could not be sent, -EMSGSIZE it is too large for the servers, -ENODEV the connection is being closed. */
 typedef void (*NrdJsReplyFn)(void *user_data, int error, natsMsg *msg);
 
-/* Connects to one of the servers (a list with commas). On failure *ret_why (g_free) is a sentence. reconnected is called,
+/* Connects to one of the servers. On failure *ret_why (g_free) is a sentence. reconnected is called,
  * on a thread of nrd_js_later, after each loss that has passed. Blocks, up to a few seconds for each server. */
-int nrd_js_conn_open(const char *url, NrdTimers *timers, void (*reconnected)(void *user_data), void *user_data,
-                     NrdJsConn **ret_conn, char **ret_why) NRD_MUST_CHECK;
+int nrd_js_conn_open(const NrdEngineOptions *how, NrdTimers *timers, void (*reconnected)(void *user_data),
+                     void *user_data, NrdJsConn **ret_conn, char **ret_why) NRD_MUST_CHECK;
 
 /* From now on nobody waits: who asks is answered -ENODEV, and so is who has asked. */
 void nrd_js_conn_stop(NrdJsConn *conn);

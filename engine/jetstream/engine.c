@@ -170,7 +170,7 @@ static int start(NrdEngine *engine, const NrdEngineOptions *options, char **ret_
 {
     int rc = check_options(options, &engine->defaults, ret_why);
     if (rc == 0)
-        rc = nrd_js_conn_open(options->url, engine->timers, on_reconnected, engine, &engine->conn, ret_why);
+        rc = nrd_js_conn_open(options, engine->timers, on_reconnected, engine, &engine->conn, ret_why);
     if (rc < 0)
         return rc;
     engine->replicas =

@@ -7,6 +7,7 @@
  *   hand.c      records that have come         lease.c    leases, settling          consume.c  watches, and consuming
  *   settle.c    settling durably, of topics    gather.c   several answers as one   glance.c   the engine at a glance
  *   settings.c  a topic's record               reading.c  records, and the log     table.c    the table, what is not there
+ *   conn_options.c  how to connect
  *
  * Locks, in the order they may be taken, none of them held across an answer that is waited for but `admin` and a topic's
  * `guard`, nor across a call to who called us:
