@@ -47,9 +47,17 @@ typedef struct NrdEngineOptions {
     int64_t retention_check_ms; /* between sweeps of open partitions; 0: one minute */
     int64_t cold_retention_ms;  /* between walks over closed ones; 0: 5 minutes, -1: no walks */
     uint64_t cache_bytes;       /* bound of decoded frames kept in memory, for the process; 0: 64 MiB */
-    const char *engine;  /* which one: NULL or "local"; or "jetstream", if it was built; then data_path is NULL, and: */
-    const char *url;     /* its servers, with commas */
-    int replicas;        /* copies of each record; 0: as many as there are servers, up to 3 */
+    const char *engine; /* which one: NULL or "local"; or "jetstream", if it was built; then data_path is NULL, and: */
+    const char *url;    /* its servers, with commas */
+    int replicas;       /* copies of each record; 0: as many as there are servers, up to 3 */
+    /* Of the servers too, each may be NULL. Names of files are absolute. */
+    const char *tls_ca;   /* file: who vouches for them */
+    const char *tls_cert; /* file: shown to them; and its key's */
+    const char *tls_key;
+    const char *tls_host; /* the name that their certificates are for, instead of those in the url */
+    const char *creds;    /* file: a user's JWT and seed */
+    const char *nkey;     /* a user's public key; and the file with its seed */
+    const char *nkey_seed;
     bool fsync_asserted; /* somebody has said that the servers sync before they acknowledge */
     bool require_fsync;  /* to be refused unless what is acknowledged is synced */
 } NrdEngineOptions;

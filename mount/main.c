@@ -14,6 +14,7 @@
 #include "mount/notify.h"
 #include "mount/options.h"
 #include "mount/privileges.h"
+#include "mount/secrets.h"
 #include "mount/signals.h"
 
 #include <errno.h>
@@ -58,6 +59,17 @@ static const char usage[] =
     "                       and those of libfuse and mount(8)\n"
     "                       engine=jetstream    the records are in NATS JetStream, see docs/scale-out.md; with it:\n"
     "                       url=nats://H:P,...  its servers\n"
+    "                       url_file=FILE       the same in a file of mode 0600, for a user and a password:\n"
+    "                                           nats://USER:PASSWORD@H:P\n"
+    "                       tls_ca=FILE         who vouches for the servers' certificates; TLS or nothing then, as "
+    "with\n"
+    "                                           tls://H:P\n"
+    "                       tls_host=NAME       the name in the servers' certificates, if it is not H\n"
+    "                       tls_cert=FILE,tls_key=FILE\n"
+    "                                           the certificate that is shown to the servers, and its key\n"
+    "                       creds=FILE          a user's credentials, of nsc\n"
+    "                       nkey=U...,nkey_seed=FILE\n"
+    "                                           a user's public key, and its seed\n"
     "                       replicas=N          copies of each record, N from 1 to 5 (as many as servers, up to 3)\n"
     "                       fsync=asserted      every server syncs before it acknowledges; durability then says so\n"
     "                       require_fsync       refuse to start when what is acknowledged may not be synced\n"
@@ -73,6 +85,7 @@ typedef struct Daemon {
     NrdEngine *engine;
     NrdFs *fs;
     struct fuse_session *session;
+    bool told_secrets; /* on its command line */
 } Daemon;
 
 static int fail(char *why)
@@ -227,6 +240,13 @@ static int serve(Daemon *daemon, struct fuse_args *args)
         .cache_bytes = daemon->options.cache_bytes,
         .engine = daemon->options.engine,
         .url = daemon->options.servers ? daemon->options.servers->str : NULL,
+        .tls_ca = daemon->options.tls_ca_path,
+        .tls_cert = daemon->options.tls_cert_path,
+        .tls_key = daemon->options.tls_key_path,
+        .tls_host = daemon->options.tls_host,
+        .creds = daemon->options.creds_path,
+        .nkey = daemon->options.nkey,
+        .nkey_seed = daemon->options.nkey_seed_path,
         .replicas = (int)daemon->options.n_replicas,
         .fsync_asserted = daemon->options.fsync_asserted,
         .require_fsync = daemon->options.require_fsync,
@@ -258,6 +278,12 @@ static int run(Daemon *daemon, struct fuse_args *args)
         return fail(why);
     if (!daemon->data)
         daemon->data = nrd_url_without_secrets(options->servers->str); /* what is mounted, for mount(8) and `status` */
+    if (daemon->told_secrets)
+        nrd_diag(
+            NRD_LEVEL_WARNING, NRD_NOWHERE,
+            "a user or password of the servers stood on the command line, where everybody on this machine could see "
+            "it until now: put the addresses into a file of mode 0600, and name that by url_file=FILE in the place of "
+            "url=");
     raise_file_limit();
     ignore_signal(SIGHUP);
     ignore_signal(SIGPIPE);
@@ -270,10 +296,20 @@ static int run(Daemon *daemon, struct fuse_args *args)
     return serve(daemon, args);
 }
 
+/* What everybody could see until now is in the copy only. */
+static char **hide_secrets(char **argv, bool *ret_found)
+{
+    char **copy = g_strdupv(argv);
+    for (char **argument = argv; *argument; argument++)
+        *ret_found |= nrd_secrets_scrub(*argument);
+    return copy;
+}
+
 int main(int argc, char **argv)
 {
-    struct fuse_args args = FUSE_ARGS_INIT(argc, argv);
     Daemon daemon = { 0 };
+    g_auto(GStrv) arguments = hide_secrets(argv, &daemon.told_secrets);
+    struct fuse_args args = FUSE_ARGS_INIT(argc, arguments);
     int status = EXIT_FAILURE;
     nrd_memory_limit_arenas();
     if (nrd_mount_options_parse(&args, &daemon.options) == 0) {

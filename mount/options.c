@@ -3,6 +3,8 @@
 
 #define FUSE_USE_VERSION 312
 #include "engine/base/diag.h"
+#include "engine/base/url.h"
+#include "mount/servers.h"
 
 #include <errno.h>
 #include <fuse_opt.h>
@@ -70,25 +72,18 @@ static const struct fuse_opt specs[] = {
     OPT("replicas=%s", replicas, 0),
     OPT("fsync=%s", fsync, 0),
     OPT("require_fsync", require_fsync, 1),
+    OPT("url_file=%s", url_file, 0),
+    OPT("tls_ca=%s", tls_ca, 0),
+    OPT("tls_cert=%s", tls_cert, 0),
+    OPT("tls_key=%s", tls_key, 0),
+    OPT("tls_host=%s", tls_host, 0),
+    OPT("creds=%s", creds, 0),
+    OPT("nkey=%s", nkey, 0),
+    OPT("nkey_seed=%s", nkey_seed, 0),
     FUSE_OPT_KEY("url=",
                  KEY_URL), /* has commas, which end an option: what looks like a server behind it belongs to it */
     FUSE_OPT_END,
 };
-
-static void add_servers(NrdMountOptions *options, const char *servers)
-{
-    if (!options->servers)
-        options->servers = g_string_new(servers);
-    else
-        g_string_append_printf(options->servers, "%s%s", options->servers->len > 0 ? "," : "", servers);
-}
-
-/* `host:port` or `scheme://...`, which no option of libfuse is. */
-static bool is_server(const char *text)
-{
-    const char *colon = strchr(text, ':');
-    return colon && colon > text && !strchr(text, '=') && text[0] != '/';
-}
 
 static int on_argument(void *data, const char *arg, int key, struct fuse_args *outargs)
 {
@@ -105,11 +100,11 @@ static int on_argument(void *data, const char *arg, int key, struct fuse_args *o
         return -1;
     }
     if (key == KEY_URL) {
-        add_servers(options, arg + strlen("url="));
+        nrd_mount_servers_add(options, arg + strlen("url="));
         return 0;
     }
-    if (key == FUSE_OPT_KEY_OPT && options->servers && is_server(arg)) {
-        add_servers(options, arg);
+    if (key == FUSE_OPT_KEY_OPT && options->servers && nrd_mount_servers_include(arg)) {
+        nrd_mount_servers_add(options, arg);
         return 0;
     }
     if (key == FUSE_OPT_KEY_OPT) {
@@ -129,7 +124,8 @@ static int on_argument(void *data, const char *arg, int key, struct fuse_args *o
         options->mountpoint = g_strdup(arg);
         return 0;
     }
-    fprintf(stderr, "naradfs: one data directory and one mount point are expected, not also '%s'\n", arg);
+    g_autofree char *shown = nrd_url_without_secrets(arg);
+    fprintf(stderr, "naradfs: one data directory and one mount point are expected, not also '%s'\n", shown);
     return -1;
 }
 
@@ -239,7 +235,7 @@ static int interpret_jetstream(NrdMountOptions *options)
 {
     uint64_t replicas = 0;
     if (options->data && options->mountpoint && strstr(options->data, "://") && !options->servers)
-        add_servers(options, options->data);
+        nrd_mount_servers_add(options, options->data);
     else if (options->data && options->mountpoint && !g_str_equal(options->data, "none"))
         return refuse("engine=jetstream has no data directory: naradfs MNT -o engine=jetstream,url=nats://HOST:4222");
     if (!options->mountpoint)
@@ -247,14 +243,13 @@ static int interpret_jetstream(NrdMountOptions *options)
     g_clear_pointer(&options->data, g_free);
     if (!options->mountpoint)
         return refuse("a mount point is expected: naradfs MNT -o engine=jetstream,url=nats://HOST:4222");
-    if (!options->servers || options->servers->len == 0)
-        return refuse(
-            "engine=jetstream: url=nats://HOST:4222[,HOST:4222...] is missing, which says where the NATS servers are");
     if (options->fsync && !g_str_equal(options->fsync, "asserted"))
         return refuse(
             "option fsync: only fsync=asserted means something: that every server syncs before it acknowledges");
     options->fsync_asserted = options->fsync != NULL;
-    int rc = read_amount("replicas", options->replicas, 1, 5, &replicas);
+    int rc = nrd_mount_servers_check(options);
+    if (rc == 0)
+        rc = read_amount("replicas", options->replicas, 1, 5, &replicas);
     options->n_replicas = (uint32_t)replicas;
     return rc;
 }
@@ -268,9 +263,11 @@ static int interpret_engine(NrdMountOptions *options)
                 options->engine);
         return -EINVAL;
     }
-    if (options->servers || options->replicas || options->fsync)
-        return refuse(
-            "url=, replicas= and fsync= belong to engine=jetstream; the records of the local engine are in DATA");
+    if (nrd_mount_servers_given(options) || options->replicas || options->fsync)
+        return refuse("url=, url_file=, tls_...=, creds=, nkey=, replicas= and fsync= belong to engine=jetstream; the "
+                      "records of the local engine are in DATA");
+    if (options->data && strstr(options->data, "://"))
+        return refuse("the address of a server stands in the place of DATA, which needs the option engine=jetstream");
     if (!options->mountpoint)
         return refuse("a data directory and a mount point are expected: naradfs DATA MNT [-f] [-o OPTIONS]");
     return 0;
@@ -306,7 +303,6 @@ void nrd_mount_options_clear(NrdMountOptions *options)
     free(options->engine);
     free(options->replicas);
     free(options->fsync);
-    if (options->servers)
-        g_string_free(options->servers, TRUE);
+    nrd_mount_servers_clear(options);
     g_free(options->topic_defaults);
 }

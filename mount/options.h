@@ -34,11 +34,24 @@ typedef struct NrdMountOptions {
     char *partial;
     char *log_level;
     char *engine;
-    GString *servers; /* `url=` and what followed it: servers, with commas; NULL: not given */
+    GString *servers; /* `url=` and what followed it, or what `url_file=` has: servers, with commas; NULL: not given */
+    char *url_file;   /* this and the next as given; what may be shown by nobody is in the files */
+    char *tls_ca;
+    char *tls_cert;
+    char *tls_key;
+    char *tls_host;
+    char *creds;
+    char *nkey; /* public */
+    char *nkey_seed;
     char *replicas;
     char *fsync;
     int require_fsync;
-    /* what they say; 0: not given */
+    /* what they say; 0 or NULL: not given */
+    char *tls_ca_path; /* absolute: the daemon changes its folder */
+    char *tls_cert_path;
+    char *tls_key_path;
+    char *creds_path;
+    char *nkey_seed_path;
     int64_t idle_close_ms;
     int64_t retention_check_ms;
     int64_t cold_retention_ms; /* -1: no walks */

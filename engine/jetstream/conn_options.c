@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <glib.h>
+#include <string.h>
 
 #define CONNECT_MS 3000
 #define RECONNECT_WAIT_MS 250
@@ -32,10 +33,67 @@ static natsStatus set_times(natsOptions *options)
     return s;
 }
 
-static natsStatus set_all(natsOptions *options, const NrdEngineOptions *how)
+/* ---- who this is ---- */
+
+/* The library writes a user and a password into JSON as they are (3.4). Control characters are none of them: see url.h. */
+static char *as_json(const char *text)
 {
-    g_auto(GStrv) servers = g_strsplit(how->url, ",", -1);
-    natsStatus s = natsOptions_SetServers(options, (const char **)servers, (int)g_strv_length(servers));
+    GString *json = g_string_new(NULL);
+    for (const char *c = text; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            g_string_append_c(json, '\\');
+        g_string_append_c(json, *c);
+    }
+    return g_string_free(json, FALSE);
+}
+
+/* Not as a part of the addresses: the library shows those, and decodes nothing in them. */
+static natsStatus set_user(natsOptions *options, const NrdServers *servers)
+{
+    g_autofree char *user = servers->user ? as_json(servers->user) : NULL;
+    g_autofree char *password = servers->password ? as_json(servers->password) : NULL;
+    if (!user)
+        return NATS_OK;
+    return password ? natsOptions_SetUserInfo(options, user, password) : natsOptions_SetToken(options, user);
+}
+
+static natsStatus set_keys(natsOptions *options, const NrdEngineOptions *how)
+{
+    natsStatus s = NATS_OK;
+    if (how->creds)
+        s = natsOptions_SetUserCredentialsFromFiles(options, how->creds, NULL);
+    if (s == NATS_OK && how->nkey)
+        s = natsOptions_SetNKeyFromSeed(options, how->nkey, how->nkey_seed);
+    return s;
+}
+
+/* Whoever names a thing of TLS wants nothing less: without SetSecure a server could talk the client out of it. */
+static natsStatus set_tls(natsOptions *options, const NrdEngineOptions *how, bool tls)
+{
+    natsStatus s = NATS_OK;
+    if (tls || how->tls_ca || how->tls_cert || how->tls_host)
+        s = natsOptions_SetSecure(options, true);
+    if (s == NATS_OK && how->tls_ca)
+        s = natsOptions_LoadCATrustedCertificates(options, how->tls_ca);
+    if (s == NATS_OK && how->tls_cert)
+        s = natsOptions_LoadCertificatesChain(options, how->tls_cert, how->tls_key);
+    if (s == NATS_OK && how->tls_host)
+        s = natsOptions_SetExpectedHostname(options, how->tls_host);
+    return s;
+}
+
+/* ---- all of it ---- */
+
+static natsStatus set_all(natsOptions *options, const NrdEngineOptions *how, const NrdServers *servers)
+{
+    natsStatus s =
+        natsOptions_SetServers(options, (const char **)servers->addresses, (int)g_strv_length(servers->addresses));
+    if (s == NATS_OK)
+        s = set_user(options, servers);
+    if (s == NATS_OK)
+        s = set_keys(options, how);
+    if (s == NATS_OK)
+        s = set_tls(options, how, servers->tls);
     if (s == NATS_OK)
         s = natsOptions_SetName(options, "naradfs");
     if (s == NATS_OK)
@@ -50,21 +108,73 @@ static natsStatus set_all(natsOptions *options, const NrdEngineOptions *how)
 int nrd_js_conn_options_new(const NrdEngineOptions *how, natsOptions **ret_options, char **ret_why)
 {
     natsOptions *options = NULL;
+    NrdServers servers;
+    int rc = nrd_servers_parse(how->url, &servers, ret_why);
+    if (rc < 0)
+        return rc;
     natsStatus s = natsOptions_Create(&options);
     if (s == NATS_OK)
-        s = set_all(options, how);
+        s = set_all(options, how, &servers);
+    nrd_servers_clear(&servers);
     if (s == NATS_OK) {
         *ret_options = options;
         return 0;
     }
-    *ret_why = nrd_js_conn_options_why(how, s);
+    *ret_why = g_strdup_printf("the NATS client cannot be set up: %s", nats_GetLastError(NULL));
     natsOptions_Destroy(options);
     return -EINVAL;
+}
+
+/* ---- why not ---- */
+
+static const char *todo_of_tls(const char *said)
+{
+    if (strstr(said, "mismatch"))
+        return "name the server in the URL as its certificate does, or say with tls_host= which name that is";
+    if (strstr(said, "expired") || strstr(said, "not yet valid"))
+        return "its certificate has to be renewed, or this machine's clock is wrong";
+    if (strstr(said, "issuer") || strstr(said, "self") || strstr(said, "trust"))
+        return "tls_ca= names the certificate of who has signed the server's";
+    if (strstr(said, "alert"))
+        return "the server refuses what this side shows: tls_cert= and tls_key= name a certificate that it knows";
+    return "see what tls_ca=, tls_cert= and tls_key= name";
+}
+
+static const char todo_run[] = "name one that runs, with JetStream";
+/* TLS 1.3 refuses a client's certificate after the handshake, and the client hears nothing of it. */
+static const char todo_ended[] =
+    "the server has ended the connection, and its log says why; if it wants to see a certificate, "
+    "tls_cert= and tls_key= name one that it knows";
+
+static const char *todo_of(natsStatus status, const char *said)
+{
+    switch (status) {
+    case NATS_SSL_ERROR:
+        return todo_of_tls(said);
+    case NATS_SECURE_CONNECTION_WANTED:
+        return "it speaks without TLS: nothing was told to it; turn its TLS on, or leave tls:// and tls_...= out";
+    case NATS_SECURE_CONNECTION_REQUIRED:
+        return "it speaks TLS only: name it tls://, or who vouches for it with tls_ca=";
+    case NATS_CONNECTION_AUTH_FAILED:
+    case NATS_NOT_PERMITTED:
+        return "the servers know another user, password, token or key: see url=, url_file=, creds=, nkey=";
+    case NATS_PROTOCOL_ERROR:
+    case NATS_CONNECTION_CLOSED:
+        return todo_ended;
+    case NATS_IO_ERROR:
+        return strstr(said, "SSL") ? todo_ended : todo_run;
+    default:
+        return todo_run;
+    }
 }
 
 char *nrd_js_conn_options_why(const NrdEngineOptions *how, natsStatus status)
 {
     g_autofree char *shown = nrd_url_without_secrets(how->url);
-    return g_strdup_printf("none of the NATS servers %s could be used: %s; name one that runs, with JetStream", shown,
-                           natsStatus_GetText(status));
+    natsStatus of = NATS_OK;
+    const char *last = nats_GetLastError(&of);
+    const char *place = last && last[0] == '(' ? strstr(last, "): ") : NULL; /* in the library's source */
+    const char *said = !last || of != status ? "" : place ? place + strlen("): ") : last;
+    return g_strdup_printf("none of the NATS servers %s could be used: %s%s%s; %s", shown, natsStatus_GetText(status),
+                           *said ? ": " : "", said, todo_of(status, said));
 }

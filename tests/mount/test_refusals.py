@@ -161,8 +161,9 @@ def start(*arguments, user=None):
     ("nosuch", "`-o nosuch'"),
     ("engine=jetstream,url=nats://host", "engine=jetstream has no data directory: naradfs MNT -o"),
     ("engine=kafka", "option engine=kafka: local (records in DATA) or jetstream (in NATS) is expected"),
-    ("url=nats://host:4222", "url=, replicas= and fsync= belong to engine=jetstream"),
+    ("url=nats://host:4222", "replicas= and fsync= belong to engine=jetstream"),
     ("replicas=3", "belong to engine=jetstream"),
+    ("tls_ca=/etc/ssl/ca.pem", "belong to engine=jetstream"),
     ("log_level=loud", "error, warning, notice, info or debug is expected"),
     ("partitions=0", 'partitions cannot be "0": a number from 1 to 1024 is allowed'),
     ("codec=gzip", 'codec cannot be "gzip": none or zstd is allowed'),
@@ -184,8 +185,9 @@ def test_options(tmp_path, option, words):
 
 
 @pytest.mark.parametrize("option,words", [
-    ("", "url=nats://HOST:4222[,HOST:4222...] is missing"),
+    ("", "url=nats://HOST:4222[,HOST:4222...] or url_file=FILE is missing"),
     (",url=", "is missing, which says where the NATS servers are"),
+    (",url=http://127.0.0.1:1", "the list of servers, its number 1: it begins with something other than nats:// and tls://"),
     (",url=nats://127.0.0.1:1,fsync=yes", "only fsync=asserted means something"),
     (",url=nats://127.0.0.1:1,replicas=6", "replicas=6: a decimal number from 1 to 5 is expected"),
     (",url=nats://127.0.0.1:1,127.0.0.1:2,require_fsync", "fsync=asserted|built without it"),

@@ -286,6 +286,63 @@ static void test_url(void)
     }
 }
 
+static void check_servers(const char *list, const char *addresses, const char *user, const char *password, bool tls)
+{
+    NrdServers servers;
+    char *why = NULL;
+    g_assert_cmpint(nrd_servers_parse(list, &servers, &why), ==, 0);
+    g_autofree char *joined = g_strjoinv(" ", servers.addresses);
+    g_assert_cmpstr(joined, ==, addresses);
+    g_assert_cmpstr(servers.user, ==, user);
+    g_assert_cmpstr(servers.password, ==, password);
+    g_assert_true(servers.tls == tls);
+    nrd_servers_clear(&servers);
+}
+
+static void test_servers(void)
+{
+    check_servers("nats://a:1, b:2,c", "nats://a:1 nats://b:2 nats://c:4222", NULL, NULL, false);
+    check_servers("tls://[::1]:7/", "nats://[::1]:7", NULL, NULL, true);
+    check_servers("nats://me:p%2Cs%40%25%22@a,me:p%2cs@%25%22@b:1", "nats://a:4222 nats://b:1", "me", "p,s@%\"", false);
+    check_servers("token@a:1,b", "nats://a:1 nats://b:4222", "token", NULL, false);
+    static const char *const bad[] = {
+        "",
+        ",",
+        "a,",
+        "ws://a",
+        "nats://",
+        "nats://a:",
+        "a:0",
+        "a:65536",
+        "a:4222x",
+        "a/b",
+        "a b",
+        "nats://:1",
+        "[::1:4222",
+        "[::1]x",
+        "me:x%2@a",
+        "me:x%00@a",
+        "me:x%0a@a",
+        "me:%ff@a",
+        "me:@a",
+        ":x@a",
+        "@a",
+        "me:x@a,y@b",
+        "a,me:x@b",
+        "nats://me:se",
+        "nats://me:12,cret@a:1",
+        "nats://me:secret,a@b",
+        "[x]:1",
+    };
+    for (size_t i = 0; i < G_N_ELEMENTS(bad); i++) {
+        NrdServers servers;
+        g_autofree char *why = NULL;
+        g_assert_cmpint(nrd_servers_parse(bad[i], &servers, &why), ==, -EINVAL);
+        g_assert_true(g_str_has_prefix(why, "the list of servers, its number "));
+        g_assert_null(strstr(why, "secret"));
+    }
+}
+
 int main(int argc, char **argv)
 {
     nrd_memory_limit_arenas();
@@ -306,5 +363,6 @@ int main(int argc, char **argv)
     g_test_add_func("/base/memory/arenas", test_memory_arenas);
     g_test_add_func("/base/memory/trim", test_memory_trim);
     g_test_add_func("/base/url/secrets", test_url);
+    g_test_add_func("/base/url/servers", test_servers);
     return g_test_run();
 }
