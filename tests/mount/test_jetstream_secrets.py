@@ -8,8 +8,9 @@ import pytest
 
 import nkeys
 from nats import SERVER, Cluster
-from support import NARADFS, Failed, Mount, log, produce, read_file, wait_for
+from support import NARADFS, SANITIZED, Failed, Mount, log, produce, read_file, wait_for
 from test_jetstream import JetStreamMount, built
+from test_systemd import Service, systemd  # noqa: F401
 
 pytestmark = [
     pytest.mark.skipif(not SERVER, reason="nats-server is not installed"),
@@ -377,3 +378,32 @@ def test_a_server_without_tls(guarded, mount, authority):
     for options in ([f"url=tls://me:{SECRET}@{server.address}"],
                     [f"url=nats://me:{SECRET}@{server.address}", "tls_ca=" + authority.cert]):
         refused(mount(*options), "it speaks without TLS: nothing was told to it")
+
+
+# -- as a service
+
+
+@pytest.mark.skipif(os.getuid() != 0 or SANITIZED, reason="root's name spaces, and more than sanitizers are allowed")
+@pytest.mark.limit(180)
+@pytest.mark.parametrize("form", ["file", "credential"])
+def test_as_a_service(guarded, systemd, tmp_path, form):
+    """With the two lines that the unit needs for a network; the mount is there for others, who see no password."""
+    server = guarded(user_only(PASSWORD))
+    path = write_secret(tmp_path / "url", f"nats://me:{ENCODED}@{server.address}\n")
+    drop_in = "RestrictAddressFamilies=AF_INET AF_INET6\n"
+    if form == "credential":
+        drop_in += f"LoadCredential=url:{path}\n"
+    service = Service(systemd, "jetstream" + form, tmp_path, drop_in)
+    if form == "credential":
+        path = f"/run/credentials/{service.unit}.service/url"
+        systemd.run("mount --make-rshared /")  # as on a machine of its own: else credentials are mounted where nobody sees them
+    systemd.write(f"conf/jetstream{form}.conf", f"DATA=none\nMNT={service.mnt}\nOPTIONS=engine=jetstream,url_file={path}\n")
+    try:
+        service.start()
+        service.produce("x")
+        assert service.log() == "x\n"
+        shown = systemd.run(f"systemctl status {service.unit}; cat /proc/{service.show('MainPID')[0]}/cmdline; mount")[1]
+        assert f"nats://{server.address}" in shown and "url_file=" + path in shown
+        assert ENCODED not in shown and PASSWORD not in shown
+    finally:
+        systemd.run(f"systemctl stop {service.unit}; systemctl reset-failed {service.unit}", check=False)
