@@ -383,3 +383,31 @@ def test_few_descriptors(mounts):
         produce(m.part("t", n), n)
     for n in range(0, 300, 7):
         assert log(m.part("t", n)) == b"%d\n" % n
+
+
+@pytest.mark.limit(300)
+def test_many_partitions_under_few_descriptors(mounts):
+    """All of them used, by producers and consumers of their topics, which keep them open. NARADFS_PARTITIONS=10000 tries as
+    many under 256 descriptors."""
+    n_topics, n_partitions = 10, int(os.environ.get("NARADFS_PARTITIONS", "1000")) // 10
+    n_descriptors = 256 if n_partitions > 500 else 64
+    m = mounts(start=False)
+    m.spawn(["bash", "-c", f"ulimit -n {n_descriptors}; exec \"$@\"", "-", *m.command()])
+    m.wait_mounted()
+    for t in range(n_topics):
+        m.make(f"t{t}", partitions=n_partitions)
+        produce(m.topic(f"t{t}"), *range(n_partitions))
+    for t in range(n_topics):
+        found = []
+
+        def drained(path=m.topic(f"t{t}") + "/drain", found=found):
+            with open(path, "rb", buffering=0) as file:
+                found += [int(line) for line in file.read().split()]
+            return len(found) >= n_partitions
+
+        wait_for(drained, "every record of the topic to be placed and drained")
+        assert sorted(found) == list(range(n_partitions))
+    for t in range(0, n_topics, 3):
+        assert sum(number(m.part(f"t{t}", n), "hwm") for n in range(n_partitions)) == n_partitions
+    assert "refused" not in m.stderr() and "could not" not in m.stderr(), m.stderr()
+    m.stop(limit_s=200)
