@@ -149,8 +149,12 @@ struct NrdPartition {
     const NrdEngineTable *table; /* first: see table.h */
     NrdTopic *topic;             /* who owns it */
     uint32_t number;
-    char *dir;          /* beneath the data directory */
     atomic_bool closed; /* for good: deleted, retired or shut down; the log answers -ESHUTDOWN */
+    /* Each where it fills a gap: there may be partitions by the million. */
+    atomic_bool folder_lost;   /* anew.c: the folder was missing, and nobody has said that it is known */
+    atomic_bool warm;          /* produce.c: committed to since the open, the next commit is worth preparing for */
+    atomic_bool offsets_claim; /* offsets.c: a file says of offsets that no record has yet that they are settled */
+    char *dir;                 /* beneath the data directory */
 
     /* life.c. The log is there from the open to the close, which waits until nobody has a pin; after a close for good it
      * stays until the partition is freed. */
@@ -159,14 +163,13 @@ struct NrdPartition {
     /* guarded by state_lock; the state is changed by who has the topic's guard besides */
     NrdPartitionState state;
     uint32_t n_pins;
+    int open_errno;          /* of the last open, negative; 0: it was opened. Guarded by the topic's guard instead */
     _Atomic int64_t used_ms; /* monotonic; when the last pin was given back; a glance needs no lock */
     NrdPicture *picture;     /* NULL: not known */
     NrdMeasured measured;    /* reading.c; it is right for as long as the partition holds the same */
-    atomic_bool folder_lost; /* anew.c: the folder was missing, and nobody has said that it is known */
     char *fault_why;         /* with NRD_PARTITION_FAULT: in one sentence */
     char *ahead_why; /* offsets.c: why consumer.ahead, and consumer.offset, cannot be written now; NULL: they can */
     char *level_why;
-    int open_errno; /* of the last open, negative; 0: it was opened. Guarded by the topic's guard */
     /* retention.c */
     _Atomic int64_t left_alone_until_ms; /* monotonic; the cold walk failed on it */
     /* what the configuration says; atomic */
@@ -175,12 +178,11 @@ struct NrdPartition {
     _Atomic int64_t retention_due_ms; /* nothing can expire before; 0: look */
 
     /* produce.c */
-    atomic_bool warm; /* it has been committed to since the open: the next commit is worth preparing for */
     GMutex produce_lock;
     GCond role_free; /* with produce_lock: `committing` became false, or `closed` true */
     /* guarded by produce_lock */
-    bool committing;     /* somebody has the committer role */
-    uint32_t n_entering; /* who waits for it without records */
+    uint32_t n_entering; /* who waits for the committer role without records */
+    bool committing;     /* somebody has it */
     bool flush_wanted;   /* a background commit is due */
     bool linger_armed;
     int64_t linger_due_ms; /* ... for then; monotonic */
@@ -205,8 +207,8 @@ struct NrdPartition {
     bool cursor_used;         /* since the housekeeping looked last */
 
     /* offsets.c */
-    uint64_t settled_seq; /* guarded by queue_lock; counts changes of the frontier and the acked-ahead set */
     bool tick_armed;      /* guarded by queue_lock */
+    uint64_t settled_seq; /* guarded by queue_lock; counts changes of the frontier and the acked-ahead set */
     NrdSettler *settlers; /* guarded by queue_lock; who waits for leases to be settled durably */
     GMutex offset_lock;
     /* guarded by offset_lock */
@@ -218,7 +220,6 @@ struct NrdPartition {
     NrdTimer tick_timer;
     NrdTimer write_timer;
     NrdTimer level_timer;
-    atomic_bool offsets_claim; /* a file says of offsets that no record has yet that they are settled */
 };
 
 /* ---- topic.c ---- */
