@@ -79,7 +79,9 @@ int nrd_engine_statvfs(NrdEngine *engine, struct statvfs *ret_st) NRD_MUST_CHECK
 
 bool nrd_engine_read_only(const NrdEngine *engine);
 
-/* What an acknowledgement is worth, in a word (static): "fsync": the disk was synced, and what it has read back. */
+/* What an acknowledgement is worth in partitions that are made by this engine, in a word (static): "fsync": the disk was synced, and
+ * what it has read back; "quorum", "server": most of the servers that keep copies, or the one that does, have it; then
+ * "+fsync": ... and synced; "+memory": ... in memory, and no disk ever has it. */
 const char *nrd_engine_durability(NrdEngine *engine);
 
 /* Something that is not well, and which a person can do something about. */
@@ -112,6 +114,7 @@ typedef struct NrdSummary {
     uint64_t n_hiding;          /* partitions with whole records that are not served */
     uint64_t n_unsaved;         /* partitions whose consumers' progress cannot be written now */
     uint64_t n_failing;         /* partitions that are well but for their last commit, as on a full disk */
+    uint64_t n_otherwise;       /* partitions whose durability is another than the engine's */
     uint64_t size_bytes;        /* of segments */
     uint64_t lag;               /* records readable and not settled */
     uint64_t in_flight;
@@ -289,8 +292,9 @@ typedef struct NrdPartitionInfo {
         oldest_ms;  /* commit time of the oldest record, about; 0: there is none, or only a look at the disk can tell */
     bool poisoned;  /* a sync failed, or: */
     bool by_others; /* ... others have taken or replaced a file that is written to. `reopen` clears either */
-    char *reason;   /* poison or fault in one sentence, "" when well; g_free */
-    char *unsaved;  /* why progress of consumers cannot be written now, in one sentence; NULL: it can; g_free */
+    const char *durability; /* as nrd_engine_durability, of this partition; NULL: not known, or the engine's */
+    char *reason;           /* poison or fault in one sentence, "" when well; g_free */
+    char *unsaved;          /* why progress of consumers cannot be written now, in one sentence; NULL: it can; g_free */
     uint64_t n_damaged;  /* frames known to be damaged, since the partition was opened; what they held is passed over */
     uint64_t n_lost;     /* records in them */
     uint64_t first_lost; /* the offset of the first; only with n_damaged above 0 */

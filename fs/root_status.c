@@ -48,16 +48,17 @@ static void append_count(GString *text, bool *first, uint64_t n, const char *wha
 }
 
 /* Told where it is not what one expects of a disk. */
-static void append_durability(GString *text, const NrdFs *fs)
+static void append_durability(GString *text, const NrdFs *fs, const NrdSummary *summary)
 {
     const char *word = nrd_engine_durability(fs->engine);
-    bool synced = g_str_has_suffix(word, "+fsync");
     if (g_str_equal(word, "fsync"))
         return;
-    g_string_append_printf(text, "durability   %s: an acknowledged record is with %s, %s\n", word,
-                           g_str_has_prefix(word, "quorum") ? "most of its servers" : "its one server",
-                           synced ? "which sync first, as who mounted this has said"
-                                  : "perhaps only in memory: a power cut of them may take it");
+    g_string_append(text, "durability   ");
+    nrd_append_durability(text, word);
+    if (summary->n_otherwise > 0)
+        g_string_append_printf(text, "; otherwise in %" N " partition%s, whose status says how", summary->n_otherwise,
+                               nrd_plural(summary->n_otherwise));
+    g_string_append_c(text, '\n');
 }
 
 /* With less than that left a topic takes no record. */
@@ -219,7 +220,7 @@ static char *root_status_text(NrdNode *node)
     GString *text = g_string_new(NULL);
     append_head(text, fs, up_ms);
     append_disk(text, fs);
-    append_durability(text, fs);
+    append_durability(text, fs, &summary);
     append_state(text, fs, &summary, read_only);
     g_string_append_c(text, '\n');
     append_sums(text, &summary);

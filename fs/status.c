@@ -32,7 +32,8 @@ static const char *damage_todo(const NrdPartitionInfo *info)
 
 typedef struct Totals {
     uint64_t lag, in_flight, size_bytes;
-    GString *todo; /* a line for each partition that is not well */
+    const char *durability; /* of the engine; where it is another, that is told */
+    GString *todo;          /* a line for each partition that is not well */
     const char *when_well;
 } Totals;
 
@@ -63,6 +64,11 @@ static void append_partition_row(GString *text, NrdPartition *partition, Totals 
     else if (info.commit_errno)
         g_string_append_printf(totals->todo, "p%05u  commits fail: %s; %s\n", nrd_partition_number(partition),
                                g_strerror(info.commit_errno), NRD_TODO_COMMITS_FAIL);
+    if (info.durability && !g_str_equal(info.durability, totals->durability)) {
+        g_string_append_printf(totals->todo, "p%05u  ", nrd_partition_number(partition));
+        nrd_append_durability(totals->todo, info.durability);
+        g_string_append_c(totals->todo, '\n');
+    }
     g_autofree char *damage = nrd_partition_info_damage(&info);
     if (damage)
         g_string_append_printf(totals->todo, "p%05u  %s; %s\n", nrd_partition_number(partition), damage,
@@ -140,7 +146,9 @@ static void append_children(GString *text, NrdTopic *topic)
 
 static void append_partitions(GString *text, const NrdFs *fs, NrdTopic *topic, uint32_t n)
 {
-    Totals totals = { .todo = g_string_new(NULL), .when_well = nrd_when_well(fs) };
+    Totals totals = { .todo = g_string_new(NULL),
+                      .durability = nrd_engine_durability(fs->engine),
+                      .when_well = nrd_when_well(fs) };
     g_string_append(text,
                     "partition      oldest           hwm      frontier         lag  in flight  state           size\n");
     for (uint32_t i = 0; i < n; i++) {
@@ -280,6 +288,11 @@ static char *partition_status_text(NrdNode *node)
         g_string_append_printf(text, "hidden       %s\nto do        %s\n", hidden, NRD_TODO_HIDDEN);
     if (info.unsaved)
         g_string_append_printf(text, "unsaved      %s\nto do        %s\n", info.unsaved, NRD_TODO_UNSAVED);
+    if (info.durability) {
+        g_string_append(text, "durability   ");
+        nrd_append_durability(text, info.durability);
+        g_string_append_c(text, '\n');
+    }
     append_number(text, "oldest", info.oldest_offset, "first record kept");
     append_number(text, "hwm", info.hwm, "high watermark: records below it are readable");
     append_number(text, "next", info.next_offset, "offset of the next record");

@@ -1,6 +1,16 @@
 /* See status_text.h. */
 #include "fs/status_text.h"
 
+void nrd_append_durability(GString *text, const char *word)
+{
+    g_string_append_printf(text, "%s: an acknowledged record is with %s, %s", word,
+                           g_str_has_prefix(word, "quorum") ? "most of its servers" : "its one server",
+                           g_str_has_suffix(word, "+fsync") ? "which sync first, as who mounted this has said"
+                           : g_str_has_suffix(word, "+memory")
+                               ? "in memory, and on no disk: it ends with them"
+                               : "perhaps only in memory: a power cut of them may take it");
+}
+
 #include <time.h>
 
 #define SECOND_MS INT64_C(1000)

@@ -5,6 +5,9 @@
 #include <glib.h>
 #include <stdint.h>
 
+/* What an acknowledged record is worth where the disk is not this machine's, for a word of nrd_engine_durability. */
+void nrd_append_durability(GString *text, const char *word);
+
 /* What a person does about commits that fail and poison nothing. */
 #define NRD_TODO_COMMITS_FAIL                                                                                          \
     "make room (trim, retention, a topic less) or help the disk; writers that sync again go on by themselves"

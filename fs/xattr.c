@@ -77,11 +77,11 @@ static char *partition_value(NrdNode *node, const char *name)
 {
     if (strcmp(name, "incarnation") == 0)
         return g_strdup(nrd_topic_incarnation(node->topic));
-    if (strcmp(name, "durability") == 0)
-        return g_strdup(nrd_engine_durability(node->fs->engine));
     NrdPartitionInfo info;
     nrd_partition_info(node->partition, &info);
-    char *value = info_value(&info, name);
+    char *value = strcmp(name, "durability") != 0 ? info_value(&info, name)
+                  : info.durability               ? g_strdup(info.durability)
+                                                  : g_strdup(nrd_engine_durability(node->fs->engine));
     nrd_partition_info_clear(&info);
     return value;
 }

@@ -8,31 +8,16 @@
 #ifndef NRD_ENGINE_JETSTREAM_API_H
 #define NRD_ENGINE_JETSTREAM_API_H
 
+#include "engine/jetstream/answers.h"
 #include "engine/jetstream/conn.h"
 
 #define NRD_JS_PATIENCE_MS 25000
 #define NRD_JS_GLANCE_MS 4000 /* of who only looks, and is better told that there is no answer */
 
-typedef struct NrdJsStreamInfo {
-    char created[40];   /* as the server writes it: another one is another stream */
-    uint64_t first_seq; /* 0: none yet */
-    uint64_t last_seq;
-    uint64_t messages;
-    uint64_t bytes;
-    int64_t first_ms; /* 0: there is none */
-    int64_t last_ms;
-} NrdJsStreamInfo;
-
-typedef struct NrdJsConsumerInfo {
-    uint64_t floor_seq; /* all up to it is acknowledged */
-    uint64_t pending;   /* not delivered yet */
-    uint64_t ack_pending;
-    uint64_t start_seq; /* what it was made with; 0: from the first */
-} NrdJsConsumerInfo;
-
 /* What a stream is made with, beside its name and its subject. */
 typedef struct NrdJsStreamConfig {
     int replicas;
+    bool in_memory;     /* only of one that others made so */
     int64_t max_age_ms; /* 0: no limit */
     int64_t max_bytes;  /* 0: no limit */
     const char *description;
@@ -62,17 +47,6 @@ int nrd_js_consumer_delete(NrdJsConn *conn, const char *stream, char **ret_why) 
 int nrd_js_consumer_info(NrdJsConn *conn, const char *stream, int64_t patience_ms, NrdJsConsumerInfo *ret_info,
                          char **ret_why) NRD_MUST_CHECK;
 
-/* A message as its stream keeps it. */
-typedef struct NrdJsMessage {
-    uint64_t sequence;
-    int64_t time_ms;
-    char *subject;
-    GHashTable *headers; /* char* -> char*, or NULL */
-    GBytes *data;
-} NrdJsMessage;
-
-void nrd_js_message_clear(NrdJsMessage *message);
-
 /* The first message from sequence on, of this subject (which may have wildcards) or, subject NULL, the one of that sequence.
  * From the stream's leader, hence the newest. */
 int nrd_js_message_get(NrdJsConn *conn, const char *stream, uint64_t sequence, const char *subject,
@@ -82,8 +56,5 @@ int nrd_js_message_get(NrdJsConn *conn, const char *stream, uint64_t sequence, c
  * leaves open whether it was stored. */
 int nrd_js_put(NrdJsConn *conn, const char *subject, const void *data, size_t size, bool tombstone, uint64_t expected,
                uint64_t *ret_sequence, char **ret_why) NRD_MUST_CHECK;
-
-/* The answer to a publish: 0 and the sequence, or an error as above; -EAGAIN: it may pass. Pure. */
-int nrd_js_parse_ack_reply(const char *data, size_t size, uint64_t *ret_sequence, char **ret_why) NRD_MUST_CHECK;
 
 #endif

@@ -111,11 +111,13 @@ static void on_reconnected(void *user_data)
         nrd_js_pulls_reconnected(engine->pulls);
 }
 
-static const char *durability_of(int replicas, bool synced)
+const char *nrd_js_durability_of(const NrdEngine *engine, int replicas, bool in_memory)
 {
+    if (in_memory)
+        return replicas > 1 ? "quorum+memory" : "server+memory";
     if (replicas > 1)
-        return synced ? "quorum+fsync" : "quorum";
-    return synced ? "server+fsync" : "server";
+        return engine->fsync_asserted ? "quorum+fsync" : "quorum";
+    return engine->fsync_asserted ? "server+fsync" : "server";
 }
 
 static int check_options(const NrdEngineOptions *options, NrdTopicConfig *ret_defaults, char **ret_why)
@@ -175,7 +177,7 @@ static int start(NrdEngine *engine, const NrdEngineOptions *options, char **ret_
         return rc;
     engine->replicas =
         options->replicas > 0 ? options->replicas : MIN(nrd_js_conn_n_servers(engine->conn), MAX_REPLICAS_BY_ITSELF);
-    engine->durability = durability_of(engine->replicas, options->fsync_asserted);
+    engine->durability = nrd_js_durability_of(engine, engine->replicas, false);
     engine->pulls = nrd_js_pulls_new(engine);
     rc = ensure_bucket(engine, ret_why);
     g_mutex_lock(&engine->admin);
@@ -190,6 +192,8 @@ int nrd_js_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, 
     NrdEngine *engine = g_new0(NrdEngine, 1);
     engine->table = &nrd_js_table;
     engine->read_only = options->read_only;
+    engine->fsync_asserted = options->fsync_asserted;
+    engine->require_fsync = options->require_fsync;
     engine->timers = nrd_timers_new();
     engine->topics = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, unref_topic);
     g_mutex_init(&engine->admin);

@@ -20,6 +20,7 @@ static void sum_partition(NrdSummary *summary, NrdPartition *partition)
     summary->n_open += known;
     summary->n_unknown += !known;
     summary->n_poisoned += info.poisoned;
+    summary->n_otherwise += info.durability && strcmp(info.durability, partition->topic->engine->durability) != 0;
     summary->n_failing += !info.poisoned && info.commit_errno != 0;
     summary->size_bytes += info.size_bytes;
     summary->lag += info.lag;

@@ -7,7 +7,7 @@
  *   hand.c      records that have come         lease.c    leases, settling          consume.c  watches, and consuming
  *   settle.c    settling durably, of topics    gather.c   several answers as one   glance.c   the engine at a glance
  *   settings.c  a topic's record               reading.c  records, and the log     table.c    the table, what is not there
- *   conn_options.c  how to connect
+ *   conn_options.c  how to connect          answers.c  what the servers' answers say
  *
  * Locks, in the order they may be taken, none of them held across an answer that is waited for but `admin` and a topic's
  * `guard`, nor across a call to who called us:
@@ -46,7 +46,9 @@ struct NrdEngine {
     NrdTimers *timers;
     bool read_only;
     int replicas;
-    const char *durability;
+    bool fsync_asserted;
+    bool require_fsync;
+    const char *durability; /* of what it makes */
     NrdTopicConfig defaults;
     NrdJsPulls *pulls;
     atomic_bool stopping;
@@ -106,6 +108,8 @@ struct NrdPartition {
 /* Looks for what was done to topics by others, this daemon's other threads included; or by this one just now. Admin held. Blocks. */
 int nrd_js_follow_admin_held(NrdEngine *engine, char **ret_why) NRD_MUST_CHECK;
 GPtrArray *nrd_js_topics(NrdEngine *engine); /* references; g_ptr_array_unref */
+/* What an acknowledgement of such a stream is worth: see nrd_engine_durability. */
+const char *nrd_js_durability_of(const NrdEngine *engine, int replicas, bool in_memory);
 
 /* ---- store.c ---- */
 
@@ -150,6 +154,8 @@ NrdPartition *nrd_js_partition_new(NrdTopic *topic, uint32_t number);
 void nrd_js_partition_free(NrdPartition *partition);
 NrdPlace nrd_js_partition_place(const NrdPartition *partition);
 int nrd_js_partition_usable(NrdPartition *partition) NRD_MUST_CHECK; /* -EIDRM, -EIO poisoned */
+/* Whether records may be produced to it: -EIO when only synced ones will do and its stream syncs none. May block, as looking. */
+int nrd_js_partition_check_durable(NrdPartition *partition) NRD_MUST_CHECK;
 /* Asks the servers. -ENOENT: the stream is gone. Blocks. */
 int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms) NRD_MUST_CHECK;
 /* Whether the last look was not answered. */

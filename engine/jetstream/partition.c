@@ -55,6 +55,23 @@ int nrd_js_partition_usable(NrdPartition *partition)
     return rc < 0 ? rc : poisoned ? -EIO : 0;
 }
 
+int nrd_js_partition_check_durable(NrdPartition *partition)
+{
+    uint64_t first, last;
+    int rc = partition->topic->engine->require_fsync ? nrd_js_partition_last(partition, false, &first, &last) : 0;
+    g_mutex_lock(&partition->lock);
+    bool refused = partition->topic->engine->require_fsync && partition->info.in_memory;
+    g_mutex_unlock(&partition->lock);
+    if (rc < 0 || !refused)
+        return rc;
+    nrd_topic_refuse(
+        partition->topic, partition->number,
+        "producing refused: require_fsync, and the stream %s keeps its records in memory; make it anew with "
+        "storage file, or mount without require_fsync",
+        partition->stream);
+    return -EIO;
+}
+
 /* ---- looking ---- */
 
 /* Why the stream is not the one that was known, or NULL (g_free). before: the end that was known when the servers were asked;
@@ -272,6 +289,9 @@ void nrd_js_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_info)
         .size_bytes = stream->bytes,
         .last_commit_ms = stream->last_ms,
         .oldest_ms = stream->first_ms,
+        .durability = partition->known
+                          ? nrd_js_durability_of(partition->topic->engine, stream->replicas, stream->in_memory)
+                          : NULL,
         .poisoned = *reason != '\0',
         .reason = g_strdup(reason),
         .commit_errno = partition->commit_errno,

@@ -50,7 +50,9 @@ static NrdJsOutbox *of(void *producer)
 int nrd_js_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer **ret_producer)
 {
     NrdJsOutbox *outbox;
-    int rc = nrd_js_outbox_open(partition->topic, partition, want_ranges, &outbox);
+    int rc = nrd_js_partition_check_durable(partition);
+    if (rc == 0)
+        rc = nrd_js_outbox_open(partition->topic, partition, want_ranges, &outbox);
     if (rc == 0)
         *ret_producer = (NrdProducer *)outbox;
     return rc;
@@ -59,7 +61,11 @@ int nrd_js_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer 
 int nrd_js_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProducer **ret_producer)
 {
     NrdJsOutbox *outbox;
-    int rc = nrd_js_outbox_open(topic, NULL, want_ranges, &outbox);
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < nrd_js_topic_n_partitions(topic); i++)
+        rc = nrd_js_partition_check_durable(nrd_js_topic_partition(topic, i));
+    if (rc == 0)
+        rc = nrd_js_outbox_open(topic, NULL, want_ranges, &outbox);
     if (rc == 0)
         *ret_producer = (NrdTopicProducer *)outbox;
     return rc;

@@ -1,5 +1,5 @@
 /* What the servers' answers to a publish mean. */
-#include "engine/jetstream/api.h"
+#include "engine/jetstream/answers.h"
 
 #include <errno.h>
 #include <string.h>
@@ -51,11 +51,110 @@ static void test_words(void)
     g_free(why);
 }
 
+static void test_what_is_quoted(void)
+{
+    uint64_t sequence = 7;
+    char *why = NULL;
+    g_autofree char *long_text = g_strnfill(1000, 'x');
+    g_autofree char *text =
+        g_strdup_printf("{\"error\":{\"code\":400,\"description\":\"a\\nstate ok\\u001b[2J%s\"}}", long_text);
+    g_assert_cmpint(nrd_js_parse_ack_reply(text, strlen(text), &sequence, &why), ==, -EIO);
+    g_assert_true(g_str_has_prefix(why, "the NATS servers answered: a?state ok?[2Jxxx"));
+    g_assert_cmpuint(strlen(why), <, 300);
+    g_assert_cmpuint(sequence, ==, 7);
+    g_free(why);
+}
+
+#define STREAM(created, replicas, storage, state)                                                                      \
+    "{\"config\":{\"num_replicas\":" replicas ",\"storage\":\"" storage "\"},\"created\":\"" created                   \
+    "\",\"state\":{" state "}}"
+
+static void test_streams(void)
+{
+    static const char good[] =
+        STREAM("2026-11-30T11:36:19.245678901Z", "3", "file",
+               "\"first_seq\":5,\"last_seq\":9,\"messages\":5,\"bytes\":77,\"first_ts\":\"2026-11-30T11:36:19Z\"");
+    static const char empty[] = STREAM("x", "1", "memory", "\"first_seq\":0,\"last_seq\":0,\"messages\":0");
+    static const char *const bad[] = {
+        "{}",
+        "[]",
+        "7",
+        STREAM("x", "0", "file", ""),
+        STREAM("x", "6", "file", ""),
+        STREAM("x", "4294967297", "file", ""),
+        STREAM("a time that no server writes, since it is so long", "1", "file", ""),
+        STREAM("x", "1", "file", "\"first_seq\":9,\"last_seq\":7,\"messages\":0"),
+        STREAM("x", "1", "file", "\"first_seq\":1,\"last_seq\":7,\"messages\":8"),
+        "{\"config\":{\"num_replicas\":1},\"created\":\"x\"}",
+        "{\"state\":{},\"config\":{\"num_replicas\":1}}",
+    };
+    NrdJsStreamInfo info;
+    g_assert_cmpint(nrd_js_read_stream(good, strlen(good), &info, NULL), ==, 0);
+    g_assert_cmpuint(info.first_seq, ==, 5);
+    g_assert_cmpuint(info.last_seq, ==, 9);
+    g_assert_cmpuint(info.bytes, ==, 77);
+    g_assert_cmpint(info.first_ms, ==, INT64_C(1796038579000));
+    g_assert_true(info.replicas == 3 && !info.in_memory);
+    g_assert_cmpint(nrd_js_read_stream(empty, strlen(empty), &info, NULL), ==, 0);
+    g_assert_true(info.replicas == 1 && info.in_memory && info.last_seq == 0 && info.first_ms == 0);
+    for (size_t i = 0; i < G_N_ELEMENTS(bad); i++) {
+        g_autofree char *why = NULL;
+        g_assert_cmpint(nrd_js_read_stream(bad[i], strlen(bad[i]), &info, &why), ==, -EIO);
+        g_assert_nonnull(why);
+    }
+}
+
+static void test_consumers(void)
+{
+    static const char text[] = "{\"config\":{\"opt_start_seq\":8},\"ack_floor\":{\"stream_seq\":3},\"num_pending\":-4,"
+                               "\"num_ack_pending\":2}";
+    NrdJsConsumerInfo info;
+    g_assert_cmpint(nrd_js_read_consumer(text, strlen(text), &info, NULL), ==, 0);
+    g_assert_true(info.floor_seq == 7 && info.pending == 0 && info.ack_pending == 2 && info.start_seq == 8);
+    g_assert_cmpint(nrd_js_read_consumer("{\"config\":{}}", 13, &info, NULL), ==, -EIO);
+}
+
+static void test_messages(void)
+{
+    static const char text[] =
+        "{\"message\":{\"subject\":\"a.b\",\"seq\":4,\"data\":\"aGk=\",\"time\":\"2026-11-30T11:36:19Z\","
+        "\"hdrs\":\"TkFUUy8xLjANCktleTogdg0KDQo=\"}}";
+    static const char *const bad[] = { "{}", "{\"message\":{}}", "{\"message\":{\"subject\":\"a\"}}",
+                                       "{\"message\":{\"seq\":4}}", "{\"message\":{\"subject\":\"a\",\"seq\":0}}" };
+    NrdJsMessage message;
+    g_assert_cmpint(nrd_js_read_message(text, strlen(text), &message, NULL), ==, 0);
+    g_assert_cmpuint(message.sequence, ==, 4);
+    g_assert_cmpstr(message.subject, ==, "a.b");
+    g_assert_cmpstr(g_hash_table_lookup(message.headers, "Key"), ==, "v");
+    g_assert_cmpuint(g_bytes_get_size(message.data), ==, 2);
+    nrd_js_message_clear(&message);
+    for (size_t i = 0; i < G_N_ELEMENTS(bad); i++)
+        g_assert_cmpint(nrd_js_read_message(bad[i], strlen(bad[i]), &message, NULL), ==, -EIO);
+}
+
+/* A parser that calls itself for each bracket would have no stack left. */
+static void test_deep(void)
+{
+    const size_t n = 1000000;
+    g_autofree char *text = g_malloc(2 * n + 16);
+    memcpy(text, "{\"a\":", 5);
+    memset(text + 5, '[', n);
+    memset(text + 5 + n, ']', n);
+    memcpy(text + 5 + 2 * n, "}", 2);
+    check(text, -EIO, 0);
+    check("{\"seq\":1,\"s\":\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\"}", 0, 1);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/jetstream/answers/publishes", test_publishes);
     g_test_add_func("/jetstream/answers/errors", test_errors);
     g_test_add_func("/jetstream/answers/words", test_words);
+    g_test_add_func("/jetstream/answers/quoted", test_what_is_quoted);
+    g_test_add_func("/jetstream/answers/streams", test_streams);
+    g_test_add_func("/jetstream/answers/consumers", test_consumers);
+    g_test_add_func("/jetstream/answers/messages", test_messages);
+    g_test_add_func("/jetstream/answers/deep", test_deep);
     return g_test_run();
 }
