@@ -253,6 +253,10 @@ void do_consume_step(World *w, int topic)
     case STEP_SETTLE_DURABLY:
         settle_durably(w, topic);
         return;
+    case STEP_SETTLE_SICK:
+        settle_on_a_sick_disk(w, topic);
+        learn_all_copies(w); /* of what the others got meanwhile */
+        break;
     case STEP_TAKE:
         take(w, topic);
         break;

@@ -66,10 +66,13 @@ static int summarize(const World *w)
     }
     printf("\n%u late copies, %u segments over their bound of bytes, %u failed commits (%u of them poison)\n",
            w->n_late, w->n_by_bytes, w->n_sick, w->n_poisoned);
+    printf("failed also: %u commits of topics, %u copies, %u settlings, %u settings\n", w->n_sick_topics,
+           w->n_sick_copies, w->n_sick_settlings, w->n_sick_settings);
     if (w->n_steps >= 3000)
-        missing += w->n_by_bytes == 0 || w->n_poisoned == 0 || w->n_sick == w->n_poisoned;
+        missing += w->n_sick_topics == 0 || w->n_sick_settlings == 0 || w->n_sick_settings == 0 || w->n_by_bytes == 0 ||
+                   w->n_poisoned == 0 || w->n_sick == w->n_poisoned;
     if (w->n_steps >= 20000) /* a child has to keep its parent for that long */
-        missing += w->n_late == 0;
+        missing += w->n_late == 0 || w->n_sick_copies == 0;
     printf("%u steps, %u records: no difference\n", w->n_steps, w->n_records);
     return missing > 0 && w->n_steps >= 1500 ? 1 : 0;
 }

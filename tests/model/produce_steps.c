@@ -161,14 +161,21 @@ void do_produce_step(World *w, int topic)
         check_refused(w, topic);
         return;
     }
-    if (w->step.kind == STEP_PRODUCE_SICK && w->broker.topics[topic].parent != NO_TOPIC)
+    if ((w->step.kind == STEP_PRODUCE_SICK || w->step.kind == STEP_PRODUCE_TOPIC_SICK) &&
+        w->broker.topics[topic].parent != NO_TOPIC)
         return; /* copies may come in between */
+    if (w->step.kind == STEP_COPY_SICK && w->broker.topics[topic].parent == NO_TOPIC)
+        return;
     w->done[w->step.kind]++;
     if (w->step.kind == STEP_PRODUCE)
         produce(w, topic);
     else if (w->step.kind == STEP_PRODUCE_TOPIC)
         produce_to_topic(w, topic);
-    else
+    else if (w->step.kind == STEP_PRODUCE_SICK)
         produce_on_a_sick_disk(w, topic);
+    else if (w->step.kind == STEP_PRODUCE_TOPIC_SICK)
+        produce_to_topic_on_a_sick_disk(w, topic);
+    else
+        copy_to_a_sick_disk(w, topic);
     learn_all_copies(w);
 }

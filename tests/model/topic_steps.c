@@ -228,6 +228,11 @@ void do_topic_step(World *w, int topic)
         configure(w, topic);
         check_config(w, topic);
         break;
+    case STEP_CONFIG_SICK:
+        configure_on_a_sick_disk(w, topic);
+        learn_all_copies(w); /* of what the others got meanwhile */
+        check_config(w, topic);
+        break;
     case STEP_WAIT:
         wait_a_while(w);
         break;

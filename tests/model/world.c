@@ -1,5 +1,6 @@
 /* See world.h: start, restart and end, and which file does which step. */
 #include "world.h"
+#include "disk.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
@@ -211,7 +212,7 @@ void world_do(World *w, const Step *step)
         check_missing(w, topic);
     else if (step->kind <= STEP_CONFIG)
         do_topic_step(w, topic);
-    else if (step->kind <= STEP_PRODUCE_SICK)
+    else if (step->kind <= STEP_COPY_SICK)
         do_produce_step(w, topic);
     else if (step->kind <= STEP_SYNC)
         do_consume_step(w, topic);

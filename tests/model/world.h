@@ -34,8 +34,9 @@ typedef struct World {
     unsigned n_by_bytes; /* segments that went for their size */
     unsigned n_sick;     /* commits that failed since calls did */
     unsigned n_poisoned; /* ... of them those that poisoned their partition */
-    Step step;           /* the present one */
-    int64_t mono_ms;     /* what the engine's clocks show at the beginning of each step */
+    unsigned n_sick_topics, n_sick_copies, n_sick_settlings, n_sick_settings; /* what else failed so */
+    Step step;                                                                /* the present one */
+    int64_t mono_ms; /* what the engine's clocks show at the beginning of each step */
     int64_t wall_ms;
 } World;
 
@@ -88,8 +89,11 @@ void learn_records(World *w, int topic, GPtrArray *expected);
 /* Waits for the copies that are due, in all topics. */
 void learn_all_copies(World *w);
 
-/* disk_steps.c: calls on the files of one partition fail. */
-void disk_start(NrdIo *table); /* adds its own to a table */
+/* sick_steps.c */
 void produce_on_a_sick_disk(World *w, int topic);
+void produce_to_topic_on_a_sick_disk(World *w, int topic);
+void copy_to_a_sick_disk(World *w, int child);
+void settle_on_a_sick_disk(World *w, int topic);
+void configure_on_a_sick_disk(World *w, int topic);
 
 #endif
