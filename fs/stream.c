@@ -388,7 +388,7 @@ int nrd_stream_settle_record(NrdHandle *handle, NrdVerb verb, int64_t partition,
     if (error < 0)
         return error;
     error = nrd_source_settle(handle, verb, lease.partition, lease.offset, lease.nonce);
-    if (error == -EAGAIN || (error == 0 && verb == NRD_VERB_EXTEND))
+    if (error == -EAGAIN || (error != -ESTALE && verb == NRD_VERB_EXTEND)) /* it is held as before */
         return error;
     g_mutex_lock(&stream->lock);
     drop_locked(stream, lease);

@@ -99,6 +99,7 @@ typedef enum NrdCounter {
     NRD_COUNTER_FANOUT_FAILED,       /* errors_total{component="fanout",kind="pass"} */
     NRD_COUNTER_FANOUT_CURSOR,       /* errors_total{component="fanout",kind="cursor"} */
     NRD_COUNTER_SETTLED,             /* records settled by consumers */
+    NRD_COUNTER_LATE_ACKS,           /* narad_late_acks_total: confirmed by servers after the end of their lease */
     NRD_N_COUNTERS,
 } NrdCounter;
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <yajl/yajl_tree.h>
 
+#define NS_IN_MS 1000000
 #define MAX_DEPTH 64 /* of JSON in JSON: the parser frees a tree by calling itself */
 #define MAX_SAID 200 /* bytes of what a server says that are passed on */
 #define MAX_REPLICAS 5
@@ -180,7 +181,23 @@ int nrd_js_read_consumer(const char *data, size_t size, void *ret_value, char **
             .pending = get_count(tree, "num_pending"),
             .ack_pending = get_count(tree, "num_ack_pending"),
             .start_seq = start_seq,
+            .ack_wait_ms = (int64_t)(get_count(config, "ack_wait") / NS_IN_MS),
+            .max_ack_pending = get_number(config, "max_ack_pending"),
         };
+    }
+    yajl_tree_free(tree);
+    return rc;
+}
+
+int nrd_js_read_names(const char *data, size_t size, void *ret_value, char **ret_why)
+{
+    yajl_val tree = NULL;
+    int rc = parse_answer(data, size, &tree, ret_why);
+    yajl_val names = child(tree, "consumers", yajl_t_array);
+    for (size_t i = 0; names && i < YAJL_GET_ARRAY(names)->len; i++) {
+        yajl_val name = YAJL_GET_ARRAY(names)->values[i];
+        if (YAJL_IS_STRING(name))
+            g_ptr_array_add(ret_value, g_strdup(YAJL_GET_STRING(name)));
     }
     yajl_tree_free(tree);
     return rc;

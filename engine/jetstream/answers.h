@@ -31,6 +31,8 @@ typedef struct NrdJsConsumerInfo {
     uint64_t pending;   /* not delivered yet */
     uint64_t ack_pending;
     uint64_t start_seq; /* what it was made with; 0: from the first */
+    int64_t ack_wait_ms;
+    int64_t max_ack_pending;
 } NrdJsConsumerInfo;
 
 /* A message as its stream keeps it. */
@@ -49,6 +51,7 @@ typedef int NrdJsReadFn(const char *data, size_t size, void *ret_value, char **r
 NrdJsReadFn nrd_js_read_success;   /* no value: NULL */
 NrdJsReadFn nrd_js_read_stream;    /* NrdJsStreamInfo */
 NrdJsReadFn nrd_js_read_consumer;  /* NrdJsConsumerInfo */
+NrdJsReadFn nrd_js_read_names;     /* GPtrArray, to which the names of consumers (char *, its own) are added */
 NrdJsReadFn nrd_js_read_message;   /* NrdJsMessage; the caller clears it */
 NrdJsReadFn nrd_js_read_published; /* uint64_t: the sequence, above 0 */
 

@@ -11,7 +11,8 @@
 #define PAUSE_MS 250
 #define MS_IN_NS INT64_C(1000000)
 #define DUPLICATES_MS INT64_C(120000) /* how long the servers know the id of a message that was published */
-#define MAX_WAITING 4096              /* reads that are parked on one partition, over all mounts */
+#define NAMES_ON_A_PAGE 1024
+#define MAX_WAITING 4096 /* reads that are parked on one partition, over all mounts */
 
 /* ---- asking ---- */
 
@@ -125,34 +126,51 @@ int nrd_js_stream_info(NrdJsConn *conn, const char *stream, int64_t patience_ms,
 
 /* ---- consumers ---- */
 
-int nrd_js_consumer_create(NrdJsConn *conn, const char *stream, const NrdJsConsumerConfig *config, char **ret_why)
+int nrd_js_consumer_create(NrdJsConn *conn, const char *stream, const char *consumer, const NrdJsConsumerConfig *config,
+                           char **ret_why)
 {
     g_autofree char *start =
         config->start_seq == 0
             ? g_strdup("\"deliver_policy\":\"all\"")
             : g_strdup_printf("\"deliver_policy\":\"by_start_sequence\",\"opt_start_seq\":%" G_GUINT64_FORMAT,
                               config->start_seq);
-    g_autofree char *json = g_strdup_printf(
-        "{\"stream_name\":\"%s\",\"config\":{\"durable_name\":\"" NRD_JS_CONSUMER "\",%s,\"ack_policy\":\"explicit\","
-        "\"ack_wait\":%" G_GINT64_FORMAT ",\"max_deliver\":-1,\"max_ack_pending\":%" G_GINT64_FORMAT
-        ",\"max_waiting\":%d,\"replay_policy\":\"instant\"}}",
-        stream, start, config->ack_wait_ms * MS_IN_NS, config->max_ack_pending, MAX_WAITING);
-    g_autofree char *verb = g_strdup("CONSUMER.DURABLE.CREATE");
-    g_autofree char *target = g_strdup_printf("%s." NRD_JS_CONSUMER, stream);
-    return command(conn, verb, target, json, ret_why);
+    g_autofree char *json =
+        g_strdup_printf("{\"stream_name\":\"%s\",\"config\":{\"durable_name\":\"%s\",%s,\"ack_policy\":\"explicit\","
+                        "\"ack_wait\":%" G_GINT64_FORMAT ",\"max_deliver\":-1,\"max_ack_pending\":%" G_GINT64_FORMAT
+                        ",\"max_waiting\":%d,\"replay_policy\":\"instant\"}}",
+                        stream, consumer, start, config->ack_wait_ms * MS_IN_NS, config->max_ack_pending, MAX_WAITING);
+    g_autofree char *target = g_strdup_printf("%s.%s", stream, consumer);
+    return command(conn, "CONSUMER.DURABLE.CREATE", target, json, ret_why);
 }
 
-int nrd_js_consumer_delete(NrdJsConn *conn, const char *stream, char **ret_why)
+int nrd_js_consumer_delete(NrdJsConn *conn, const char *stream, const char *consumer, char **ret_why)
 {
-    g_autofree char *target = g_strdup_printf("%s." NRD_JS_CONSUMER, stream);
+    g_autofree char *target = g_strdup_printf("%s.%s", stream, consumer);
     return command(conn, "CONSUMER.DELETE", target, "", ret_why);
 }
 
-int nrd_js_consumer_info(NrdJsConn *conn, const char *stream, int64_t patience_ms, NrdJsConsumerInfo *ret_info,
-                         char **ret_why)
+int nrd_js_consumer_info(NrdJsConn *conn, const char *stream, const char *consumer, int64_t patience_ms,
+                         NrdJsConsumerInfo *ret_info, char **ret_why)
 {
-    g_autofree char *target = g_strdup_printf("%s." NRD_JS_CONSUMER, stream);
+    g_autofree char *target = g_strdup_printf("%s.%s", stream, consumer);
     return ask_api(conn, "CONSUMER.INFO", target, "", patience_ms, nrd_js_read_consumer, ret_info, ret_why);
+}
+
+/* Page by page. */
+int nrd_js_consumer_names(NrdJsConn *conn, const char *stream, int64_t patience_ms, GPtrArray **ret_names,
+                          char **ret_why)
+{
+    g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
+    guint before;
+    int rc;
+    do {
+        g_autofree char *json = g_strdup_printf("{\"offset\":%u}", names->len);
+        before = names->len;
+        rc = ask_api(conn, "CONSUMER.NAMES", stream, json, patience_ms, nrd_js_read_names, names, ret_why);
+    } while (rc == 0 && names->len - before >= NAMES_ON_A_PAGE);
+    if (rc == 0)
+        *ret_names = g_steal_pointer(&names);
+    return rc;
 }
 
 /* ---- messages ---- */

@@ -40,12 +40,16 @@ int nrd_js_stream_info(NrdJsConn *conn, const char *stream, int64_t patience_ms,
 /* The bucket of topic records: as other clients make a key-value bucket with one value for each key. */
 int nrd_js_bucket_create(NrdJsConn *conn, int replicas, char **ret_why) NRD_MUST_CHECK;
 
-/* Makes the durable consumer, or sets one with the same start to that. */
-int nrd_js_consumer_create(NrdJsConn *conn, const char *stream, const NrdJsConsumerConfig *config,
+/* Makes the durable consumer of that name, or sets one with the same start to that. */
+int nrd_js_consumer_create(NrdJsConn *conn, const char *stream, const char *consumer, const NrdJsConsumerConfig *config,
                            char **ret_why) NRD_MUST_CHECK;
-int nrd_js_consumer_delete(NrdJsConn *conn, const char *stream, char **ret_why) NRD_MUST_CHECK;
-int nrd_js_consumer_info(NrdJsConn *conn, const char *stream, int64_t patience_ms, NrdJsConsumerInfo *ret_info,
-                         char **ret_why) NRD_MUST_CHECK;
+int nrd_js_consumer_delete(NrdJsConn *conn, const char *stream, const char *consumer, char **ret_why) NRD_MUST_CHECK;
+int nrd_js_consumer_info(NrdJsConn *conn, const char *stream, const char *consumer, int64_t patience_ms,
+                         NrdJsConsumerInfo *ret_info, char **ret_why) NRD_MUST_CHECK;
+
+/* The names of all consumers of a stream, whoever's; *ret_names are char*, the caller's (g_ptr_array_unref). */
+int nrd_js_consumer_names(NrdJsConn *conn, const char *stream, int64_t patience_ms, GPtrArray **ret_names,
+                          char **ret_why) NRD_MUST_CHECK;
 
 /* The first message from sequence on, of this subject (which may have wildcards) or, subject NULL, the one of that sequence.
  * From the stream's leader, hence the newest. */

@@ -37,7 +37,7 @@ static void fire_source_locked(NrdJsPulls *pulls, const void *source)
 /* A record for a take; or for nobody, when it has left. */
 static void take_record(NrdJsPulls *pulls, uint64_t number, NrdPartition *partition, natsMsg *msg)
 {
-    NrdJsGot *got = nrd_js_got_new(partition, msg);
+    NrdJsGot *got = nrd_js_got_new(partition, msg, nrd_clock_mono_ms());
     g_mutex_lock(&pulls->lock);
     NrdJsTake *take = nrd_js_take_find_locked(pulls, number);
     if (take)
@@ -79,33 +79,57 @@ static void free_inbox(void *user_data)
     g_free(user_data);
 }
 
-/* The partition of a record, of a take's topic (referenced), or NULL. */
-static NrdPartition *partition_of_record(NrdJsPulls *pulls, uint64_t number, natsMsg *msg)
+/* The partition of that number of a take's topic (referenced), or NULL. */
+static NrdPartition *partition_of(NrdJsPulls *pulls, uint64_t number, uint32_t partition_number)
 {
-    NrdJsAckSubject parts;
     NrdPartition *partition = NULL;
-    if (nrd_js_parse_ack(natsMsg_GetReply(msg), &parts) < 0)
-        return NULL;
     g_mutex_lock(&pulls->lock);
     NrdJsTake *take = nrd_js_take_find_locked(pulls, number);
     if (take)
-        partition = nrd_js_topic_partition(take->topic, parts.partition);
+        partition = nrd_js_topic_partition(take->topic, partition_number);
     if (partition)
         nrd_js_topic_ref(partition->topic);
     g_mutex_unlock(&pulls->lock);
     return partition;
 }
 
+/* What a consumer that was replaced meanwhile has sent is nothing any more; the take has been told to ask anew. */
 static void on_record(NrdJsPulls *pulls, uint64_t number, natsMsg *msg)
 {
-    NrdPartition *partition = partition_of_record(pulls, number, msg);
+    NrdJsAckSubject parts;
+    NrdPartition *partition = NULL;
+    if (nrd_js_parse_ack(natsMsg_GetReply(msg), &parts) == 0)
+        partition = partition_of(pulls, number, parts.partition);
+    NrdTopic *topic = partition ? partition->topic : NULL;
     if (!partition) { /* whoever asked is gone */
         nrd_js_give_back(pulls->engine, natsMsg_GetReply(msg));
         natsMsg_Destroy(msg);
-        return;
+    } else if (parts.generation != nrd_js_leases_generation(partition)) {
+        natsMsg_Destroy(msg);
+    } else {
+        take_record(pulls, number, partition, msg);
     }
+    nrd_js_topic_unref(topic);
+}
+
+/* A take asks each partition under a subject of its own below its inbox. */
+static char *subject_of(const char *inbox, const NrdPartition *partition)
+{
+    return g_strdup_printf("%s.%u", inbox, partition->number);
+}
+
+/* Nobody answers for a consumer (503), or it was deleted just now (409): by the next use of it it is looked for. */
+static void doubt_consumer(NrdJsPulls *pulls, uint64_t number, natsMsg *msg)
+{
+    const char *last = strrchr(natsMsg_GetSubject(msg), '.');
+    guint64 partition_number;
+    if (!last || !g_ascii_string_to_unsigned(last + 1, 10, 0, G_MAXUINT32, &partition_number, NULL))
+        return;
+    NrdPartition *partition = partition_of(pulls, number, (uint32_t)partition_number);
+    if (!partition)
+        return;
     NrdTopic *topic = partition->topic;
-    take_record(pulls, number, partition, msg);
+    nrd_js_consumer_doubt(partition);
     nrd_js_topic_unref(topic);
 }
 
@@ -113,13 +137,13 @@ static void on_record(NrdJsPulls *pulls, uint64_t number, natsMsg *msg)
 static void on_status(NrdJsPulls *pulls, uint64_t number, natsMsg *msg)
 {
     bool nobody = natsMsg_IsNoResponders(msg);
+    if (nobody || has_status(msg, "409"))
+        doubt_consumer(pulls, number, msg);
     g_mutex_lock(&pulls->lock);
     NrdJsTake *take = nrd_js_take_find_locked(pulls, number);
     bool parked = take && nrd_js_take_is_parked(take);
     if (take)
         take->nobody = nobody;
-    if (take && nobody && take->partition)
-        atomic_store(&take->partition->has_consumer, false);
     if (parked)
         nrd_js_take_renew_locked(pulls, take, has_status(msg, "408") ? 0 : AGAIN_MS);
     g_mutex_unlock(&pulls->lock);
@@ -141,12 +165,20 @@ static void on_inbox(natsConnection *nats, natsSubscription *sub, natsMsg *msg, 
 
 void nrd_js_ask_consumer(NrdPartition *partition, const char *reply, const char *json)
 {
-    g_autofree char *subject = g_strdup_printf("$JS.API.CONSUMER.MSG.NEXT.%s." NRD_JS_CONSUMER, partition->stream);
+    g_autofree char *consumer = nrd_js_consumer_name(nrd_js_leases_generation(partition));
+    g_autofree char *subject = g_strdup_printf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", partition->stream, consumer);
     nrd_js_tell(partition->topic->engine->conn, subject, reply, json);
 }
 
-static void ask_to_park(NrdPartition *partition, const char *reply)
+static void ask_what_is_there(NrdPartition *partition, const char *inbox)
 {
+    g_autofree char *reply = subject_of(inbox, partition);
+    nrd_js_ask_consumer(partition, reply, now_json);
+}
+
+static void ask_to_park(NrdPartition *partition, const char *inbox)
+{
+    g_autofree char *reply = subject_of(inbox, partition);
     g_autofree char *json =
         g_strdup_printf("{\"batch\":1,\"expires\":%" G_GINT64_FORMAT "}", PULL_MS * INT64_C(1000000));
     nrd_js_ask_consumer(partition, reply, json);
@@ -222,7 +254,7 @@ void nrd_js_take_found_nothing(NrdJsPulls *pulls, uint64_t number, int error)
         nrd_js_take_leave_locked(pulls, take);
     g_mutex_unlock(&pulls->lock);
     if (next)
-        nrd_js_ask_consumer(next, reply, now_json);
+        ask_what_is_there(next, reply);
     else if (over)
         nrd_js_take_finish(pulls, take, error);
     else if (topic && !again)
@@ -284,8 +316,8 @@ static natsSubscription *subscribe(NrdJsPulls *pulls, const Asking *asking)
     natsSubscription *sub = NULL;
     Inbox *inbox = g_new(Inbox, 1);
     *inbox = (Inbox){ pulls, asking->number };
-    natsStatus s =
-        natsConnection_Subscribe(&sub, nrd_js_conn_nats(pulls->engine->conn), asking->reply, on_inbox, inbox);
+    g_autofree char *all = g_strconcat(asking->reply, ".*", NULL);
+    natsStatus s = natsConnection_Subscribe(&sub, nrd_js_conn_nats(pulls->engine->conn), all, on_inbox, inbox);
     if (s != NATS_OK)
         g_free(inbox);
     else
@@ -314,7 +346,7 @@ static void ask_all(NrdJsPulls *pulls, const Asking *asking, const GPtrArray *pa
     if (!sub || !keep_inbox(pulls, asking->number, sub))
         return;
     if (asking->next)
-        nrd_js_ask_consumer(asking->next, asking->reply, now_json);
+        ask_what_is_there(asking->next, asking->reply);
     for (guint i = 0; i < partitions->len && !asking->next; i++)
         ask_to_park(partitions->pdata[i], asking->reply);
 }

@@ -12,7 +12,8 @@
 #define PING_MS 2000
 #define MAX_PINGS_OUT 2
 #define WRITE_MS 3000
-#define RECONNECT_BUFFER (64 * 1024 * 1024)
+/* The client keeps nothing for when there is a connection again: by then what settles a lease may settle another's. */
+#define RECONNECT_BUFFER 0
 
 static natsStatus set_times(natsOptions *options)
 {

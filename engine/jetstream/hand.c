@@ -8,11 +8,12 @@
 
 /* ---- records ---- */
 
-NrdJsGot *nrd_js_got_new(NrdPartition *partition, natsMsg *msg)
+NrdJsGot *nrd_js_got_new(NrdPartition *partition, natsMsg *msg, int64_t came_ms)
 {
     NrdJsGot *got = g_new0(NrdJsGot, 1);
     got->partition = partition;
     got->msg = msg;
+    got->came_ms = came_ms;
     nrd_js_topic_ref(partition->topic);
     return got;
 }
@@ -27,7 +28,8 @@ void nrd_js_got_free(NrdJsGot *got)
 
 void nrd_js_got_give_back(NrdJsGot *got)
 {
-    nrd_js_give_back(got->partition->topic->engine, natsMsg_GetReply(got->msg));
+    if (nrd_js_delivery_lives(got->partition, got->came_ms))
+        nrd_js_give_back(got->partition->topic->engine, natsMsg_GetReply(got->msg));
     nrd_js_got_free(got);
 }
 
@@ -35,13 +37,6 @@ bool nrd_js_is_record(natsMsg *msg)
 {
     const char *reply = natsMsg_GetReply(msg);
     return reply && g_str_has_prefix(reply, "$JS.ACK.");
-}
-
-/* The servers' time for a record that was in the hand began when it came. */
-static void restart_clock(NrdJsGot *got)
-{
-    if (got->until_ms > 0)
-        nrd_js_tell(got->partition->topic->engine->conn, natsMsg_GetReply(got->msg), NULL, "+WPI");
 }
 
 bool nrd_js_got_lease(NrdJsGot *got, NrdDelivery *ret_delivery, uint8_t **ret_key)
@@ -52,13 +47,12 @@ bool nrd_js_got_lease(NrdJsGot *got, NrdDelivery *ret_delivery, uint8_t **ret_ke
     size_t key_size;
     if (nrd_js_parse_ack(reply, &parts) < 0)
         return false;
-    restart_clock(got);
     (void)natsMsgHeader_Get(got->msg, NRD_JS_KEY_HEADER, &key);
     nrd_js_decode_key(key, ret_key, &key_size);
     *ret_delivery = (NrdDelivery){
         .partition = got->partition->number,
         .offset = parts.sequence - 1,
-        .nonce = nrd_js_lease_add(got->partition, parts.sequence - 1, reply),
+        .nonce = nrd_js_lease_add(got->partition, &parts, reply, got->came_ms),
         .timestamp_ms = parts.time_ns / 1000000,
         .key = *ret_key,
         .key_size = key_size,
@@ -66,6 +60,8 @@ bool nrd_js_got_lease(NrdJsGot *got, NrdDelivery *ret_delivery, uint8_t **ret_ke
         .payload_size = (size_t)natsMsg_GetDataLength(got->msg),
     };
     nrd_js_partition_grew(got->partition, parts.sequence, false);
+    if (got->until_ms > 0) /* it was in the hand: some of its time is over */
+        nrd_js_lease_extend_later(got->partition, ret_delivery->offset, ret_delivery->nonce);
     return true;
 }
 
@@ -126,8 +122,7 @@ bool nrd_js_hand_has_locked(NrdJsPulls *pulls, const void *source)
 /* What is leased and not taken stays for half its time. */
 void nrd_js_hand_put_locked(NrdJsPulls *pulls, NrdJsGot *got)
 {
-    int64_t timeout_ms = nrd_js_topic_config(got->partition->topic).visibility_timeout_ms;
-    got->until_ms = nrd_clock_mono_ms() + MIN(timeout_ms / 2, HAND_MAX_MS);
+    got->until_ms = got->came_ms + MIN(nrd_js_leases_wait_ms(got->partition) / 2, HAND_MAX_MS);
     g_queue_push_tail(&pulls->hand, got);
     nrd_timer_set_earlier(pulls->engine->timers, &pulls->timer, got->until_ms);
 }
@@ -144,4 +139,13 @@ GPtrArray *nrd_js_hand_stale_locked(NrdJsPulls *pulls, int64_t now_ms)
         l = next;
     }
     return stale;
+}
+
+GPtrArray *nrd_js_hand_forget_locked(NrdJsPulls *pulls, const NrdPartition *partition)
+{
+    GPtrArray *forgotten = g_ptr_array_new();
+    NrdJsGot *got;
+    while ((got = nrd_js_hand_take_locked(pulls, partition)))
+        g_ptr_array_add(forgotten, got);
+    return forgotten;
 }

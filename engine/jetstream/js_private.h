@@ -4,9 +4,10 @@
  *   engine.c    start, end, the topics' table  store.c    records of topics         topic.c    one topic, its settings
  *   partition.c what is known of a stream      outbox.c   records on their way      producer.c producing
  *   pull.c      those who wait for records     ask.c      what is asked for them    now.c      readers that never wait
- *   hand.c      records that have come         lease.c    leases, settling          consume.c  watches, and consuming
- *   settle.c    settling durably, of topics    gather.c   several answers as one   glance.c   the engine at a glance
- *   settings.c  a topic's record               reading.c  records, and the log     table.c    the table, what is not there
+ *   hand.c      records that have come         lease.c    leases                   consume.c  watches, and consuming
+ *   settle.c    settling                       acks.c     acks on their way        consumer.c the consumer on the servers
+ *   gather.c    several answers as one         glance.c   the engine at a glance   settings.c a topic's record
+ *   reading.c   records, and the log           table.c    the table, what is not there
  *   conn_options.c  how to connect          answers.c  what the servers' answers say
  *
  * Locks, in the order they may be taken, none of them held across an answer that is waited for but `admin` and a topic's
@@ -87,7 +88,9 @@ struct NrdPartition {
     char *stream;
     char *subject;
     NrdJsLeases *leases;
-    atomic_bool has_consumer; /* it was made, as far as this daemon knows, as the settings say */
+    atomic_bool has_consumer;       /* it was made, as far as this daemon knows, as the settings say */
+    atomic_uint n_doubts;           /* of that */
+    atomic_bool looks_for_consumer; /* a thread does */
     GMutex lock;
     /* guarded by lock */
     bool known;
@@ -95,6 +98,7 @@ struct NrdPartition {
     NrdJsStreamInfo info;
     NrdJsConsumerInfo consumer;
     bool no_consumer;
+    bool floor_known;   /* consumer.floor_seq is of this stream, or was when there was a consumer */
     int64_t grew_ms;    /* monotonic: of the last record that this daemon published */
     int64_t suspect_ms; /* since when it does not look like what was known; 0: it does */
     char *reason;       /* why nothing is known now, or NULL */
@@ -169,7 +173,19 @@ void nrd_js_partition_changed(NrdPartition *partition);
 /* The end of what is known to be committed, as a sequence; asked for anew when `fresh`. */
 int nrd_js_partition_last(NrdPartition *partition, bool fresh, uint64_t *ret_first, uint64_t *ret_last) NRD_MUST_CHECK;
 void nrd_js_partition_committed(NrdPartition *partition, int error);
+
+/* ---- consumer.c ---- */
+
 int nrd_js_partition_need_consumer(NrdPartition *partition) NRD_MUST_CHECK; /* blocks the first time */
+/* As nrd_js_consumer_info, of the one that is meant now. Blocks. */
+int nrd_js_consumer_look(NrdPartition *partition, int64_t patience_ms, NrdJsConsumerInfo *ret_info,
+                         char **ret_why) NRD_MUST_CHECK;
+/* It is looked for, and set to the settings, by its next use. */
+void nrd_js_consumer_doubt(NrdPartition *partition);
+/* Nobody answers for it: that is looked into on another thread. */
+void nrd_js_consumer_suspect(NrdPartition *partition);
+/* Another one in its place, which begins at that sequence, for all mounts; all leases are void. Blocks. */
+int nrd_js_consumer_replace(NrdPartition *partition, uint64_t start_seq) NRD_MUST_CHECK;
 
 /* ---- outbox.c ---- */
 
@@ -186,20 +202,38 @@ void nrd_js_pulls_free(NrdJsPulls *pulls);
 /* Answers who waits on this topic (NULL: on any) with error. */
 void nrd_js_pulls_interrupt(NrdJsPulls *pulls, NrdTopic *topic, int error);
 void nrd_js_pulls_reconnected(NrdJsPulls *pulls);
+/* What this daemon was delivered of the partition, and nobody has taken, is void. Who waits there is answered with error;
+ * 0: asks again. */
+void nrd_js_pulls_forget(NrdJsPulls *pulls, NrdPartition *partition, int error);
 
 /* ---- lease.c ---- */
 
 NrdJsLeases *nrd_js_leases_new(NrdPartition *partition);
 void nrd_js_leases_free(NrdJsLeases *leases);
-/* A lease for a delivery: its nonce. reply is the subject that settles it. */
-uint64_t nrd_js_lease_add(NrdPartition *partition, uint64_t offset, const char *reply);
-void nrd_js_leases_clear(NrdPartition *partition); /* all are void */
-/* The subject that settles a live lease (g_free), or NULL. */
-char *nrd_js_lease_subject(NrdPartition *partition, uint64_t offset, uint64_t nonce);
+/* A lease for a delivery: its nonce. reply is the subject that settles it, and what it says; came_ms (monotonic): the servers'
+ * time for it began at that or later. */
+uint64_t nrd_js_lease_add(NrdPartition *partition, const NrdJsAckSubject *delivered, const char *reply,
+                          int64_t came_ms);
+void nrd_js_leases_void(NrdPartition *partition); /* all are */
+/* Deliveries are of that consumer from now on. true: that is another one, and all leases are void. */
+bool nrd_js_leases_adopt(NrdPartition *partition, uint64_t generation);
+uint64_t nrd_js_leases_generation(NrdPartition *partition); /* 0: not known yet, or the one without a number */
+/* What the consumer on the servers is known to give for a delivery; and that it may be as little as that. */
+void nrd_js_leases_know_wait(NrdPartition *partition, int64_t wait_ms);
+void nrd_js_leases_limit_wait(NrdPartition *partition, int64_t wait_ms);
+int64_t nrd_js_leases_wait_ms(NrdPartition *partition);
+bool nrd_js_delivery_lives(NrdPartition *partition, int64_t came_ms); /* nobody else can have been given it since */
+/* The subject that settles a live lease (g_free), or NULL; and when it may end on the servers (may be NULL). */
+char *nrd_js_lease_subject(NrdPartition *partition, uint64_t offset, uint64_t nonce, int64_t *ret_end_ms);
 /* Forgets a lease that nobody was given; its delivery is still the caller's. */
 void nrd_js_lease_drop(NrdPartition *partition, uint64_t nonce);
-/* Gives a delivery back that nobody was given. */
+
+/* ---- settle.c ---- */
+
+/* Gives a delivery back that nobody was given, if that can be sent now. */
 void nrd_js_give_back(NrdEngine *engine, const char *reply);
+/* Begins its time anew, once the servers have confirmed that. Does not wait. */
+void nrd_js_lease_extend_later(NrdPartition *partition, uint64_t offset, uint64_t nonce);
 
 /* ---- reading.c ---- */
 

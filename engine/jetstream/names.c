@@ -28,6 +28,23 @@ char *nrd_js_subject(const char *topic, const char *id, uint32_t partition)
     return g_strdup_printf("narad.%s.%s.p%05u", name, id, partition);
 }
 
+char *nrd_js_consumer_name(uint64_t generation)
+{
+    return generation == 0 ? g_strdup(NRD_JS_CONSUMER)
+                           : g_strdup_printf(NRD_JS_CONSUMER "_%" G_GUINT64_FORMAT, generation);
+}
+
+bool nrd_js_parse_consumer(const char *name, uint64_t *ret_generation)
+{
+    const char *rest = g_str_has_prefix(name, NRD_JS_CONSUMER) ? name + strlen(NRD_JS_CONSUMER) : NULL;
+    guint64 generation = 0;
+    if (!rest || (*rest != '\0' && *rest != '_') ||
+        (*rest == '_' && !g_ascii_string_to_unsigned(rest + 1, 10, 1, G_MAXUINT64, &generation, NULL)))
+        return false;
+    *ret_generation = generation;
+    return true;
+}
+
 static bool partition_of_stream(const char *stream, uint32_t *ret_partition)
 {
     const char *end = strrchr(stream, '_');
@@ -48,14 +65,15 @@ int nrd_js_parse_ack(const char *subject, NrdJsAckSubject *ret_parts)
         return -EINVAL;
     char **names = tokens + (n == 9 ? 2 : 4);
     uint32_t partition;
+    uint64_t generation;
     guint64 delivered, sequence, time_ns, pending;
-    if (!partition_of_stream(names[0], &partition) ||
+    if (!partition_of_stream(names[0], &partition) || !nrd_js_parse_consumer(names[1], &generation) ||
         !g_ascii_string_to_unsigned(names[2], 10, 1, G_MAXUINT64, &delivered, NULL) ||
         !g_ascii_string_to_unsigned(names[3], 10, 1, G_MAXUINT64, &sequence, NULL) ||
         !g_ascii_string_to_unsigned(names[5], 10, 0, G_MAXINT64, &time_ns, NULL) ||
         !g_ascii_string_to_unsigned(names[6], 10, 0, G_MAXUINT64, &pending, NULL))
         return -EINVAL;
-    *ret_parts = (NrdJsAckSubject){ partition, sequence, (int64_t)time_ns, delivered, pending };
+    *ret_parts = (NrdJsAckSubject){ partition, generation, sequence, (int64_t)time_ns, delivered, pending };
     return 0;
 }
 

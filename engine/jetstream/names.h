@@ -8,11 +8,12 @@
 
 #include "engine/base/macros.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define NRD_JS_BUCKET "narad"         /* the key-value bucket with the records of topics */
-#define NRD_JS_CONSUMER "narad"       /* the durable consumer of each partition's stream */
+#define NRD_JS_CONSUMER "narad"       /* what the durable consumer of each partition's stream begins with: see below */
 #define NRD_JS_KEY_HEADER "Narad-Key" /* of a keyed record: its key, in base64 */
 #define NRD_JS_KV_STREAM "KV_" NRD_JS_BUCKET
 #define NRD_JS_KV_SUBJECT "$KV." NRD_JS_BUCKET "."
@@ -25,11 +26,17 @@ char *nrd_js_decode_topic(const char *text);  /* g_free */
 char *nrd_js_stream_name(const char *topic, const char *id, uint32_t partition);
 char *nrd_js_subject(const char *topic, const char *id, uint32_t partition);
 
+/* narad_<generation>: a consumer that replaces another one has a higher generation, so that what settled the deliveries of the
+ * one before settles none of its own. Generation 0 is `narad`, without a number (g_free). false: it is no consumer of ours. */
+char *nrd_js_consumer_name(uint64_t generation);
+bool nrd_js_parse_consumer(const char *name, uint64_t *ret_generation);
+
 /* The record behind a delivery, from the subject that settles it: `$JS.ACK.`, then the partition (the end of its stream's
- * name), the stream's sequence, the time of its publication in nanoseconds, and how often it was delivered, among others;
+ * name), the consumer, the stream's sequence, the time of its publication in nanoseconds, and how often it was delivered, among others;
  * both forms, with and without domain and account. -EINVAL. */
 typedef struct NrdJsAckSubject {
     uint32_t partition;
+    uint64_t generation; /* of the consumer */
     uint64_t sequence;
     int64_t time_ns;
     uint64_t n_delivered;

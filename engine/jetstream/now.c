@@ -22,7 +22,7 @@ static int64_t next_ms(const GPtrArray *gots)
 }
 
 /* The answers to one request for n records that are there now: so many, or fewer, or a word that there is none. */
-static int collect(NrdPartition *partition, natsSubscription *sub, guint n, GPtrArray *gots)
+static int collect(NrdPartition *partition, natsSubscription *sub, guint n, int64_t asked_ms, GPtrArray *gots)
 {
     natsStatus s = NATS_OK;
     bool over = false;
@@ -31,10 +31,10 @@ static int collect(NrdPartition *partition, natsSubscription *sub, guint n, GPtr
         s = natsSubscription_NextMsg(&msg, sub, next_ms(gots));
         over = s != NATS_OK || !nrd_js_is_record(msg);
         if (!over)
-            g_ptr_array_add(gots, nrd_js_got_new(partition, g_steal_pointer(&msg)));
+            g_ptr_array_add(gots, nrd_js_got_new(partition, g_steal_pointer(&msg), asked_ms));
         natsMsg_Destroy(msg);
     }
-    return s == NATS_OK ? 0 : s == NATS_TIMEOUT ? -ETIMEDOUT : -EIO;
+    return s == NATS_OK ? 0 : s == NATS_TIMEOUT ? -ETIMEDOUT : s == NATS_NO_RESPONDERS ? -ESRCH : -EIO;
 }
 
 /* No answer at all: every slot is taken, or somebody was faster, or the servers are silent. The last is no end of the records. */
@@ -43,7 +43,7 @@ static int why_silent(NrdPartition *partition)
     return nrd_js_partition_look(partition, NRD_JS_GLANCE_MS) < 0 || nrd_js_partition_is_silent(partition) ? -EIO : 0;
 }
 
-/* Appends up to n records of the partition to `gots`. */
+/* Appends up to n records of the partition to `gots`. -ESRCH: nobody answers for the consumer. */
 static int pull_once(NrdPartition *partition, guint n, GPtrArray *gots)
 {
     NrdEngine *engine = partition->topic->engine;
@@ -55,24 +55,34 @@ static int pull_once(NrdPartition *partition, guint n, GPtrArray *gots)
     if (natsConnection_SubscribeSync(&sub, nrd_js_conn_nats(engine->conn), inbox) != NATS_OK)
         return -EIO;
     g_autofree char *json = g_strdup_printf("{\"batch\":%u,\"no_wait\":true}", n);
+    int64_t asked_ms = nrd_clock_mono_ms();
     nrd_js_ask_consumer(partition, inbox, json);
-    rc = collect(partition, sub, n, gots);
+    rc = collect(partition, sub, n, asked_ms, gots);
     natsSubscription_Destroy(sub);
-    if (rc == -EIO)
-        atomic_store(&partition->has_consumer, false); /* nobody answers for it */
+    if (rc == -EIO || rc == -ESRCH)
+        nrd_js_consumer_doubt(partition); /* nobody answers for it */
     if (gots->len > 0)
         return 0;
     return rc == -ETIMEDOUT ? why_silent(partition) : rc;
 }
 
+/* The consumer may have been replaced, or deleted, by somebody else: then there is another one by the second try. */
+static int pull_of_any(NrdPartition *partition, guint n, GPtrArray *gots)
+{
+    int rc = pull_once(partition, n, gots);
+    if (rc == -ESRCH)
+        rc = pull_once(partition, n, gots);
+    return rc == -ESRCH ? -EIO : rc;
+}
+
 /* See ask_again_locked. */
 static int pull_now(NrdPartition *partition, guint n, GPtrArray *gots)
 {
-    int rc = pull_once(partition, n, gots);
+    int rc = pull_of_any(partition, n, gots);
     if (rc < 0 || gots->len > 0 || !nrd_js_partition_may_lag(partition))
         return rc;
     g_usleep(NRD_JS_LAG_MS * 1000);
-    return pull_once(partition, n, gots);
+    return pull_of_any(partition, n, gots);
 }
 
 static void return_to_hand(NrdJsPulls *pulls, GPtrArray *gots, guint from)

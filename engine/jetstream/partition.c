@@ -99,6 +99,15 @@ static void accept_locked(NrdPartition *partition, const NrdJsStreamInfo *info)
     partition->suspect_ms = 0;
 }
 
+/* It is poisoned: what was leased or waits is void, as its offsets may be other records' by now. */
+static void end_of_service(NrdPartition *partition, const char *why)
+{
+    nrd_diag(NRD_LEVEL_ERROR, nrd_js_partition_place(partition),
+             "%s; nothing is taken and nothing served until somebody has looked and written reopen to ctl", why);
+    nrd_js_leases_void(partition);
+    nrd_js_pulls_forget(partition->topic->engine->pulls, partition, -EIO);
+}
+
 /* A suspicion holds for a while before it is believed: a new leader may be behind for a moment. What was known stays
  * meanwhile. */
 static void take_stream_info(NrdPartition *partition, const NrdJsStreamInfo *info, uint64_t before)
@@ -118,8 +127,7 @@ static void take_stream_info(NrdPartition *partition, const NrdJsStreamInfo *inf
     }
     g_mutex_unlock(&partition->lock);
     if (told)
-        nrd_diag(NRD_LEVEL_ERROR, nrd_js_partition_place(partition),
-                 "%s; nothing is taken and nothing served until somebody has looked and written reopen to ctl", why);
+        end_of_service(partition, why);
 }
 
 static void take_consumer_info(NrdPartition *partition, int rc, const NrdJsConsumerInfo *info)
@@ -128,6 +136,7 @@ static void take_consumer_info(NrdPartition *partition, int rc, const NrdJsConsu
     partition->no_consumer = rc == -ENOENT;
     if (rc == 0)
         partition->consumer = *info;
+    partition->floor_known = partition->floor_known || rc == 0;
     g_clear_pointer(&partition->reason, g_free);
     partition->known_ms = nrd_clock_mono_ms();
     g_mutex_unlock(&partition->lock);
@@ -164,7 +173,7 @@ int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms)
         return rc;
     }
     take_stream_info(partition, &info, before);
-    rc = nrd_js_consumer_info(engine->conn, partition->stream, patience_ms, &consumer, &why);
+    rc = nrd_js_consumer_look(partition, patience_ms, &consumer, &why);
     if (rc == 0 || rc == -ENOENT)
         take_consumer_info(partition, rc, &consumer);
     else if (rc != -ENODEV)
@@ -317,47 +326,18 @@ bool nrd_js_partition_is_open(NrdPartition *partition)
     return true;
 }
 
-/* ---- the consumer ---- */
-
-static NrdJsConsumerConfig consumer_config(NrdPartition *partition, uint64_t start_seq)
-{
-    NrdTopicConfig config = nrd_js_topic_config(partition->topic);
-    return (NrdJsConsumerConfig){ .ack_wait_ms = config.visibility_timeout_ms,
-                                  .max_ack_pending = config.max_in_flight,
-                                  .start_seq = start_seq };
-}
-
-/* One that is there keeps its start, which cannot be changed. */
-static int make_consumer(NrdPartition *partition, char **ret_why)
-{
-    NrdEngine *engine = partition->topic->engine;
-    NrdJsConsumerInfo info = { .start_seq = 0 };
-    int rc = nrd_js_consumer_info(engine->conn, partition->stream, NRD_JS_PATIENCE_MS, &info, ret_why);
-    if (rc < 0 && rc != -ENOENT)
-        return rc;
-    if (ret_why)
-        g_clear_pointer(ret_why, g_free);
-    NrdJsConsumerConfig config = consumer_config(partition, info.start_seq);
-    return nrd_js_consumer_create(engine->conn, partition->stream, &config, ret_why);
-}
-
-int nrd_js_partition_need_consumer(NrdPartition *partition)
-{
-    if (atomic_load(&partition->has_consumer))
-        return 0;
-    g_autofree char *why = NULL;
-    int rc = nrd_js_topic_usable(partition->topic);
-    if (rc == 0)
-        rc = make_consumer(partition, &why);
-    if (rc == 0)
-        atomic_store(&partition->has_consumer, true);
-    else if (rc != -EIDRM && rc != -ENODEV)
-        nrd_diag(NRD_LEVEL_ERROR, nrd_js_partition_place(partition), "its consumer could not be made: %s",
-                 why ? why : g_strerror(-rc));
-    return rc == -ENOENT ? -EIO : rc;
-}
-
 /* ---- verbs of ctl ---- */
+
+/* A stream that has lost records is the same, and so is its consumer: another one takes its place, which begins where that was,
+ * or at the new end. A stream that was made anew has another consumer, or none. */
+static int accept_rewound(NrdPartition *partition, const char *created)
+{
+    g_mutex_lock(&partition->lock);
+    bool same = strcmp(partition->info.created, created) == 0 && !partition->no_consumer;
+    uint64_t start_seq = MIN(partition->consumer.floor_seq, partition->info.last_seq) + 1;
+    g_mutex_unlock(&partition->lock);
+    return same ? nrd_js_consumer_replace(partition, start_seq) : 0;
+}
 
 int nrd_js_partition_reopen(NrdPartition *partition)
 {
@@ -366,14 +346,20 @@ int nrd_js_partition_reopen(NrdPartition *partition)
         return rc;
     g_mutex_lock(&partition->lock);
     g_autofree char *poison = g_steal_pointer(&partition->poison);
+    g_autofree char *created = g_strdup(partition->info.created);
+    partition->floor_known = partition->floor_known && !poison;
     partition->known = false; /* what is there now is what it is */
     partition->info = (NrdJsStreamInfo){ .first_seq = 0 };
     partition->commit_errno = 0;
     g_mutex_unlock(&partition->lock);
-    atomic_store(&partition->has_consumer, false);
+    nrd_js_consumer_doubt(partition);
+    nrd_js_leases_void(partition);
+    nrd_js_pulls_forget(partition->topic->engine->pulls, partition, 0);
     if (poison)
         nrd_diag(NRD_LEVEL_NOTICE, nrd_js_partition_place(partition), "accepted by hand: %s", poison);
     rc = nrd_js_partition_look(partition, NRD_JS_PATIENCE_MS);
+    if (rc == 0 && poison)
+        rc = accept_rewound(partition, created);
     if (rc == -ENOENT || rc == -EIO) {
         nrd_topic_refuse(partition->topic, partition->number, "ctl: \"reopen\" refused: %s",
                          rc == -ENOENT ? "the servers have no such stream" : "the stream cannot be looked at");
@@ -404,32 +390,10 @@ static int start_of(NrdPartition *partition, NrdSeek to, uint64_t offset, uint64
     return 0;
 }
 
-#define SEEK_TRIES 5 /* another mount may make the consumer that is missing for a moment */
-
 /* A consumer does not move: it is replaced by another one, and its leases are gone with it. */
 int nrd_js_partition_seek(NrdPartition *partition, NrdSeek to, uint64_t offset)
 {
-    NrdJsConn *conn = partition->topic->engine->conn;
-    g_autofree char *why = NULL;
     uint64_t start_seq = 0;
     int rc = partition->topic->engine->read_only ? -EROFS : start_of(partition, to, offset, &start_seq);
-    if (rc < 0)
-        return rc;
-    NrdJsConsumerConfig config = consumer_config(partition, start_seq);
-    rc = -EIO;
-    for (int i = 0; rc == -EIO && i < SEEK_TRIES; i++) {
-        g_clear_pointer(&why, g_free);
-        rc = nrd_js_consumer_delete(conn, partition->stream, &why);
-        if (rc == 0 || rc == -ENOENT) {
-            g_clear_pointer(&why, g_free);
-            rc = nrd_js_consumer_create(conn, partition->stream, &config, &why);
-        }
-    }
-    if (rc < 0)
-        nrd_diag(NRD_LEVEL_ERROR, nrd_js_partition_place(partition), "the consumer could not be moved: %s",
-                 why ? why : g_strerror(-rc));
-    nrd_js_leases_clear(partition);
-    nrd_js_partition_changed(partition);
-    atomic_store(&partition->has_consumer, rc == 0);
-    return rc == -ENOENT ? -EIO : rc;
+    return rc < 0 ? rc : nrd_js_consumer_replace(partition, start_seq);
 }

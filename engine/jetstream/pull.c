@@ -266,3 +266,28 @@ void nrd_js_pulls_reconnected(NrdJsPulls *pulls)
             nrd_js_take_renew_locked(pulls, data, 0);
     g_mutex_unlock(&pulls->lock);
 }
+
+/* Of takes those of the partition alone are answered: one of the topic goes on with the others. */
+void nrd_js_pulls_forget(NrdJsPulls *pulls, NrdPartition *partition, int error)
+{
+    GHashTableIter iter;
+    gpointer data;
+    g_autoptr(GPtrArray) takes = g_ptr_array_new();
+    g_mutex_lock(&pulls->lock);
+    g_autoptr(GPtrArray) forgotten = nrd_js_hand_forget_locked(pulls, partition);
+    g_hash_table_iter_init(&iter, pulls->takes);
+    while (g_hash_table_iter_next(&iter, NULL, &data)) {
+        NrdJsTake *take = data;
+        if (error < 0 && take->partition == partition)
+            g_ptr_array_add(takes, take);
+        else if (take->topic == partition->topic && nrd_js_take_is_parked(take) && take->renew_ms != INT64_MAX)
+            nrd_js_take_renew_locked(pulls, take, 0);
+    }
+    for (guint i = 0; i < takes->len; i++)
+        nrd_js_take_leave_locked(pulls, takes->pdata[i]);
+    g_mutex_unlock(&pulls->lock);
+    for (guint i = 0; i < takes->len; i++)
+        nrd_js_take_finish(pulls, takes->pdata[i], error);
+    for (guint i = 0; i < forgotten->len; i++)
+        nrd_js_got_free(forgotten->pdata[i]);
+}

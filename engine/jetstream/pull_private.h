@@ -33,6 +33,7 @@ enum {
 typedef struct NrdJsGot {
     NrdPartition *partition; /* a reference to its topic */
     natsMsg *msg;
+    int64_t came_ms;  /* monotonic: it was sent by the servers then or later */
     int64_t until_ms; /* in the hand: monotonic */
 } NrdJsGot;
 
@@ -53,7 +54,7 @@ typedef struct NrdJsTake {
     int64_t renew_ms;        /* when an answer is overdue; INT64_MAX: none is awaited */
     bool nobody;             /* the last answer was that nobody is there */
     natsSubscription *inbox;
-    char *reply;            /* its subject */
+    char *reply;            /* what the subjects of the answers begin with, before the partition's number */
     bool again, asks_again; /* it has found nothing once, and waits to ask anew: see ask_again_locked */
 } NrdJsTake;
 
@@ -78,9 +79,9 @@ struct NrdJsPulls {
 
 /* ---- hand.c ---- */
 
-NrdJsGot *nrd_js_got_new(NrdPartition *partition, natsMsg *msg); /* msg is taken over */
+NrdJsGot *nrd_js_got_new(NrdPartition *partition, natsMsg *msg, int64_t came_ms); /* msg is taken over */
 void nrd_js_got_free(NrdJsGot *got);
-void nrd_js_got_give_back(NrdJsGot *got); /* to the servers; frees it */
+void nrd_js_got_give_back(NrdJsGot *got); /* to the servers, unless it may be somebody else's by now; frees it */
 bool nrd_js_is_record(natsMsg *msg);      /* a delivery, and no word that there is none */
 
 /* The delivery of a record, under a lease that begins now. false: its subject means nothing. The bytes are the message's; the
@@ -103,7 +104,8 @@ void nrd_js_pull_answer_later(NrdJsPulls *pulls, NrdJsAnswer answer);
 NrdJsGot *nrd_js_hand_take_locked(NrdJsPulls *pulls, const void *source);
 bool nrd_js_hand_has_locked(NrdJsPulls *pulls, const void *source);
 void nrd_js_hand_put_locked(NrdJsPulls *pulls, NrdJsGot *got);
-GPtrArray *nrd_js_hand_stale_locked(NrdJsPulls *pulls, int64_t now_ms); /* to be given back */
+GPtrArray *nrd_js_hand_stale_locked(NrdJsPulls *pulls, int64_t now_ms);                 /* to be given back */
+GPtrArray *nrd_js_hand_forget_locked(NrdJsPulls *pulls, const NrdPartition *partition); /* to be freed */
 
 /* ---- ask.c ---- */
 

@@ -67,10 +67,13 @@ void nrd_js_topic_put_record(NrdTopic *topic, NrdTopicRecord *record, uint64_t r
     topic->record = record;
     topic->revision = revision;
     add_partitions_locked(topic);
-    for (guint i = 0; consumers_change && i < topic->partitions->len; i++)
-        atomic_store(&((NrdPartition *)topic->partitions->pdata[i])->has_consumer,
-                     false); /* set anew by its next use */
+    int64_t wait_ms = record->config.visibility_timeout_ms;
     g_mutex_unlock(&topic->lock);
+    for (uint32_t i = 0; consumers_change && i < nrd_js_topic_n_partitions(topic); i++) {
+        NrdPartition *partition = nrd_js_topic_partition(topic, i);
+        nrd_js_consumer_doubt(partition);
+        nrd_js_leases_limit_wait(partition, wait_ms); /* a longer one counts when the consumer has it */
+    }
     nrd_topic_record_free(old);
 }
 

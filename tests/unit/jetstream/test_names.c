@@ -31,21 +31,43 @@ static void test_ack_subjects(void)
     g_assert_cmpuint(parts.n_pending, ==, 9);
     g_assert_cmpint(nrd_js_parse_ack("$JS.ACK.hub.ACCOUNT.narad_a_00_p00001.narad.1.2.3.4.5.random", &parts), ==, 0);
     g_assert_cmpuint(parts.partition, ==, 1);
+    g_assert_cmpuint(parts.generation, ==, 0);
     g_assert_cmpuint(parts.sequence, ==, 2);
+    g_assert_cmpint(nrd_js_parse_ack("$JS.ACK.s_p1.narad_1796038579245.1.2.3.4.5", &parts), ==, 0);
+    g_assert_cmpuint(parts.generation, ==, UINT64_C(1796038579245));
     static const char *const bad[] = {
         "",
         "$JS.ACK",
-        "$JS.ACK.s_p1.c.1.2.3.4",
-        "$JS.ACK.s.c.1.2.3.4.5",
-        "$JS.ACK.s_p1.c.0.2.3.4.5",
-        "$JS.ACK.s_p1.c.1.0.3.4.5",
-        "$JS.ACK.s_p1.c.1.2.3.x.5",
-        "$JS.ACK.s_p1.c.1.2.3.4.",
-        "$JS.NAK.s_p1.c.1.2.3.4.5",
-        "$JS.ACK.d.s_p1.c.1.2.3.4.5",
+        "$JS.ACK.s_p1.narad.1.2.3.4",
+        "$JS.ACK.s.narad.1.2.3.4.5",
+        "$JS.ACK.s_p1.narad.0.2.3.4.5",
+        "$JS.ACK.s_p1.narad.1.0.3.4.5",
+        "$JS.ACK.s_p1.narad.1.2.3.x.5",
+        "$JS.ACK.s_p1.narad.1.2.3.4.",
+        "$JS.NAK.s_p1.narad.1.2.3.4.5",
+        "$JS.ACK.s_p1.narad_.1.2.3.4.5",
+        "$JS.ACK.s_p1.naradx.1.2.3.4.5",
+        "$JS.ACK.s_p1.other.1.2.3.4.5",
+        "$JS.ACK.d.s_p1.narad.1.2.3.4.5",
     };
     for (size_t i = 0; i < G_N_ELEMENTS(bad); i++)
         g_assert_cmpint(nrd_js_parse_ack(bad[i], &parts), ==, -EINVAL);
+}
+
+static void test_consumers(void)
+{
+    static const uint64_t generations[] = { 0, 1, 1796038579245, UINT64_MAX };
+    static const char *const foreign[] = {
+        "", "nara", "narad_", "narad_0", "narad_x", "narad-1", "narad2", "narad_1_2"
+    };
+    uint64_t found;
+    for (size_t i = 0; i < G_N_ELEMENTS(generations); i++) {
+        g_autofree char *name = nrd_js_consumer_name(generations[i]);
+        g_assert_true(nrd_js_parse_consumer(name, &found));
+        g_assert_cmpuint(found, ==, generations[i]);
+    }
+    for (size_t i = 0; i < G_N_ELEMENTS(foreign); i++)
+        g_assert_false(nrd_js_parse_consumer(foreign[i], &found));
 }
 
 static void test_times(void)
@@ -62,6 +84,7 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/jetstream/names/streams", test_streams);
     g_test_add_func("/jetstream/names/ack-subjects", test_ack_subjects);
+    g_test_add_func("/jetstream/names/consumers", test_consumers);
     g_test_add_func("/jetstream/names/times", test_times);
     return g_test_run();
 }

@@ -1,0 +1,190 @@
+"""Leases and acks over NATS JetStream: what is promised of them when servers, mounts and consumers come and go."""
+
+import errno
+import json
+import os
+import select
+import signal
+import threading
+import time
+
+import pytest
+
+from nats import Cluster
+from support import (Background, Consumer, ack, configure, fails, number, produce, read_file, take, wait_for, write_file,
+                     xattr)
+from test_jetstream import m, mount_on, name, pytestmark, read_or_none, servers, stream_of  # noqa: F401
+
+
+@pytest.fixture
+def one_server(tmp_path):
+    """Quick to kill and to start again."""
+    cluster = Cluster(tmp_path / "nats", 1).start()
+    yield cluster
+    cluster.end()
+
+
+def connected(mount):
+    return b"narad_servers_connected 1\n" in read_file(mount.mnt + "/metrics")
+
+
+def bring_back(cluster, *mounts):
+    cluster.servers[0].start()
+    cluster.wait_ready()
+    for mount in mounts:
+        wait_for(lambda each=mount: connected(each), "the connection", 40)
+
+
+def sync_error(path):
+    """What an fsync of a file fails with; 0."""
+    fd = os.open(path, os.O_WRONLY if path.endswith("/ack") else os.O_RDWR)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        return error.errno
+    finally:
+        os.close(fd)
+    return 0
+
+
+def offsets(records):
+    return [each["offset"] for each in records]
+
+
+# -- acks are waited for, and their failure is told
+
+
+@pytest.mark.parametrize("file", ["ack", "consume"])
+def test_an_fsync_waits_for_acks(one_server, mount_on, file):
+    """The server hangs while an ack is under way: the fsync does not return before it has confirmed it."""
+    m = mount_on(one_server)
+    part = m.make("t")
+    produce(part, "a", "b")
+    with Consumer(part) as reader:
+        reader.read()
+        receipt = None if file == "consume" else take(part)[0]["handle"]
+        one_server.servers[0].process.send_signal(signal.SIGSTOP)
+        if file == "consume":
+            reader.write(b"ack 0\n")
+            sync = Background(reader.sync)
+        else:
+            ack(part, receipt)
+            sync = Background(sync_error, part + "/ack")
+        time.sleep(1)
+        assert sync.running()
+        one_server.servers[0].process.send_signal(signal.SIGCONT)
+        assert not sync.join(40) and not sync.error
+        assert number(part, "frontier") == (1 if file == "consume" else 0)
+        assert number(part, "in_flight") == (0 if file == "consume" else 1)
+
+
+@pytest.mark.parametrize("file", ["ack", "consume"])
+def test_an_ack_that_is_given_up_is_told_once(one_server, mount_on, file):
+    """The server is dead until the lease is over. Nobody waits meanwhile: the next fsync says so, and only that."""
+    m = mount_on(one_server)
+    part = m.make("t", visibility_timeout_ms=4000)
+    produce(part, "a")
+    receipt = take(part)[0]["handle"].encode() + b"\n"
+    fd = os.open(part + "/ack", os.O_WRONLY)
+    one_server.servers[0].kill()
+    os.write(fd, receipt)
+    assert fails(os.write, fd, receipt) == errno.ESTALE
+    os.close(fd)
+    wait_for(lambda: "could not be confirmed" in m.stderr(), "the end of the lease")
+    bring_back(one_server, m)
+    assert sync_error(part + "/" + file) == errno.EIO
+    assert sync_error(part + "/" + file) == 0
+    assert offsets(wait_for(lambda: take(part), "the record again")) == [0]
+
+
+def test_with_a_lost_ack_an_fsync_settles_nothing(one_server, mount_on):
+    """Whoever undoes his work when an fsync fails does not find it settled."""
+    m = mount_on(one_server)
+    part = m.make("t", visibility_timeout_ms=4000)
+    produce(part, "a", "b")
+    with Consumer(part) as reader:
+        reader.read()
+        one_server.servers[0].kill()
+        reader.write(b"ack 0\n")
+        wait_for(lambda: "could not be confirmed" in m.stderr(), "the end of the lease")
+        bring_back(one_server, m)
+        assert wait_for(lambda: read_or_none(reader), "a record") in (b"a\n", b"b\n")
+        assert fails(reader.sync) == errno.EIO
+        assert number(part, "lag") == 2
+        reader.sync()
+        assert number(part, "lag") == 1
+
+
+# -- leases that are void
+
+
+def test_a_seek_of_another_mount(m, name, mount_on, servers):
+    """What was leased before settles nothing afterwards, whichever mount moves the consumer."""
+    other = mount_on(servers)
+    part, there = m.make(name), other.part(name)
+    produce(part, "a", "b")
+    old = take(part, 1)[0]["handle"]
+    wait_for(lambda: os.path.exists(there), "the topic at the other mount")
+    write_file(there + "/ctl", b"seek start\n")
+    new = wait_for(lambda: take(there, 1), "the record at the other mount")[0]
+    assert new["offset"] == 0
+    fd = os.open(part + "/ack", os.O_WRONLY)
+    try:
+        os.write(fd, old.encode() + b"\n")
+        os.fsync(fd)
+        raise AssertionError("an ack of a lease that is void succeeded")
+    except OSError as error:
+        assert error.errno == errno.ESTALE
+    finally:
+        os.close(fd)
+    ack(there, new["handle"], verb="nack")  # it is not settled: it comes again
+    assert sorted(offsets(wait_for(lambda: take(there), "the record again"))) == [0, 1]
+    assert fails(ack, part, old) == errno.ESTALE
+
+
+def test_a_wait_outlives_a_seek_of_another_mount(m, name, mount_on, servers):
+    other = mount_on(servers)
+    part, there = m.make(name), other.part(name)
+    produce(part, "a")
+    read_file(part + "/drain")
+    wait_for(lambda: os.path.exists(there), "the topic at the other mount")
+    with Consumer(part, flags=os.O_RDWR) as one, Consumer(m.topic(name), flags=os.O_RDWR) as whole:
+        waits = [Background(one.read), Background(whole.read)]
+        time.sleep(1)
+        assert all(each.running() for each in waits)
+        write_file(there + "/ctl", b"seek start\n")
+        produce(there, "b")
+        assert {each.join(40) for each in waits} == {b"a\n", b"b\n"}
+
+
+def test_poison_makes_leases_void(m, name, servers):
+    """The stream is made anew: an ack from before would settle what has that offset now."""
+    part = m.make(name)
+    produce(part, "a", "b")
+    receipt = take(part, 1)[0]["handle"]
+    with Consumer(part, flags=os.O_RDWR) as reader:
+        assert reader.read() == b"b\n"
+        waits = Background(reader.read)
+        stream = stream_of(m.topic(name))
+        config = servers.stream_info(stream)["config"]
+        servers.ask("$JS.API.STREAM.DELETE." + stream)
+        servers.ask("$JS.API.STREAM.CREATE." + stream, json.dumps(config).encode())
+        servers.leader_of(stream)
+        wait_for(lambda: xattr(part, "poisoned") == "1" and "made anew" in xattr(part, "poison_reason"), "the poison")
+        waits.join()
+        assert waits.error.errno == errno.EIO
+        assert fails(ack, part, receipt) == errno.ESTALE
+        write_file(part + "/ctl", b"reopen\n")
+        produce(part, "c", "d")
+        assert fails(ack, part, receipt) == errno.ESTALE
+        assert fails(reader.write, b"ack 1\n") == errno.ESTALE
+    assert sorted(read_file(part + "/drain").splitlines()) == [b"c", b"d"]
+
+
+def test_reopen_makes_leases_void(m, name):
+    part = m.make(name, visibility_timeout_ms=2000)
+    produce(part, "a")
+    receipt = take(part, 1)[0]["handle"]
+    write_file(part + "/ctl", b"reopen\n")
+    assert fails(ack, part, receipt) == errno.ESTALE
+    assert offsets(wait_for(lambda: take(part), "the record again")) == [0]
