@@ -23,6 +23,7 @@ static const struct {
     { "ctl", nrd_verb_ctl, "[MNT] TOPIC[/pNNNNN] VERB...", "what a line to ctl does, and why not" },
     { "top", nrd_verb_top, "[MNT]", "what the topics do, again and again" },
     { "delete", nrd_verb_delete, "[MNT] TOPIC", "delete a topic with its records" },
+    { "copy", nrd_verb_copy, "SOURCE TARGET", "copy a topic to another mount, or go on with it" },
     { "bench", nrd_verb_bench, "[MNT]", "measure the mount, and a plain file beside it" },
 };
 

@@ -33,6 +33,11 @@ typedef struct NrdTreePlace {
 /* The topic that `name` means: a name, TOPIC/pNNNNN (or a shorter form: partition_name.h), or a path to it or to anything in it; `given` is the mount that was
  * named, NULL when none was: the path's, the one of the working folder, or the only one. The caller clears *ret_place. */
 int nrd_tree_find_topic(const char *given, const char *name, NrdTreePlace *ret_place, char **ret_why) NRD_MUST_CHECK;
+
+/* The same for a topic that need not be there: path leads to where it is or would be, MNT/topics/TOPIC, or to the folder
+ * MNT/topics, in which it is called `name`. The partition is NULL. */
+int nrd_tree_find_target(const char *path, const char *name, NrdTreePlace *ret_place, char **ret_why) NRD_MUST_CHECK;
+
 void nrd_tree_place_clear(NrdTreePlace *place);
 
 /* What is left of path below mnt ("" when it is mnt itself), or NULL when it does not lie there. Pure; points into path. */

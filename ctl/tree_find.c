@@ -272,6 +272,28 @@ int nrd_tree_find_topic(const char *given, const char *name, NrdTreePlace *ret_p
     return 0;
 }
 
+int nrd_tree_find_target(const char *path, const char *name, NrdTreePlace *ret_place, char **ret_why)
+{
+    NrdTreePlace place = { .mnt = NULL };
+    g_autofree char *inside = g_build_filename(path, name, NULL);
+    g_autofree char *full = g_build_filename(path, NULL); /* without a slash at its end */
+    bool found = may_be_path(path) && (follow_path(full, &place) || follow_path(inside, &place));
+    if (!found || place.partition) {
+        *ret_why = why_of_another_user(path);
+        if (!*ret_why)
+            *ret_why = g_strdup_printf(place.partition ? "%s is a partition; a topic is copied as a whole, to "
+                                                         "MNT/topics/TOPIC"
+                                                       : "%s is no place for a topic in a mounted naradfs; "
+                                                         "MNT/topics/TOPIC is",
+                                       path);
+        nrd_tree_place_clear(&place);
+        return -ENOENT;
+    }
+    place.dir = g_strconcat(place.mnt, "/topics/", place.topic, NULL);
+    *ret_place = place;
+    return 0;
+}
+
 void nrd_tree_place_clear(NrdTreePlace *place)
 {
     g_clear_pointer(&place->mnt, g_free);

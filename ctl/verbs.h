@@ -12,6 +12,7 @@ int nrd_verb_delete(int argc, char **argv);
 int nrd_verb_config(int argc, char **argv);
 int nrd_verb_ctl(int argc, char **argv);
 int nrd_verb_top(int argc, char **argv);
+int nrd_verb_copy(int argc, char **argv);
 int nrd_verb_bench(int argc, char **argv);
 
 #endif

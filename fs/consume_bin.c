@@ -1,40 +1,31 @@
-/* `consume.bin`: as many records as fit the buffer, the first of which a read waits for. Receipts are in the records, so
- * a lease is whoever's has them.
+/* `consume.bin`: as many records as fit the buffer, the first of which a read waits for, as bin.h has them. Receipts are in
+ * the records, so a lease is whoever's has them.
  *
- *   u32 length      of what follows it
- *   u32 partition
- *   u64 offset
- *   u64 nonce       with the two above the receipt for `ack`
- *   u64 timestamp   commit time, Unix milliseconds
- *   u32 key length  0: no key
- *   key, payload
- *
- * Big-endian. A record that does not fit behind others is not leased: nobody has seen it, and the reader may never come
+ * A record that does not fit behind others is not leased: nobody has seen it, and the reader may never come
  * again. One that is longer than the whole buffer is handed over in parts; until its last byte its lease is the open
  * file's, and goes back with it. */
-#include "engine/base/endian.h"
 #include "fs/batch.h"
+#include "fs/bin.h"
 #include "fs/consume.h"
 #include "fs/stream.h"
 
-#define HEAD_BYTES ((size_t)36)
-
 static size_t size_of(const NrdDelivery *delivery)
 {
-    return HEAD_BYTES + delivery->key_size + delivery->payload_size;
+    return nrd_bin_size(delivery->key_size, delivery->payload_size);
 }
 
 static void put(uint8_t *at, const NrdDelivery *delivery)
 {
-    nrd_put_be32(at, (uint32_t)(size_of(delivery) - 4));
-    nrd_put_be32(at + 4, delivery->partition);
-    nrd_put_be64(at + 8, delivery->offset);
-    nrd_put_be64(at + 16, delivery->nonce);
-    nrd_put_be64(at + 24, (uint64_t)delivery->timestamp_ms);
-    nrd_put_be32(at + 32, (uint32_t)delivery->key_size);
-    if (delivery->key_size > 0)
-        memcpy(at + HEAD_BYTES, delivery->key, delivery->key_size);
-    memcpy(at + HEAD_BYTES + delivery->key_size, delivery->payload, delivery->payload_size);
+    NrdRenderRecord record = {
+        .partition = delivery->partition,
+        .offset = delivery->offset,
+        .timestamp_ms = delivery->timestamp_ms,
+        .key = delivery->key,
+        .key_size = delivery->key_size,
+        .payload = delivery->payload,
+        .payload_size = delivery->payload_size,
+    };
+    nrd_bin_put(at, &record, delivery->nonce);
 }
 
 static size_t copy_record(void *user_data, const NrdDelivery *delivery)
@@ -64,7 +55,7 @@ static void deliver_whole(NrdHandle *handle, fuse_req_t req, size_t size, const 
     nrd_reply_batch_init(&reply, handle, size, copy_record, false);
     (void)copy_record(&reply, delivery);
     g_array_append_val(reply.batch.holds, lease);
-    if (reply.size - reply.used >= HEAD_BYTES)
+    if (reply.size - reply.used >= NRD_BIN_HEAD_BYTES)
         (void)!nrd_reply_batch_fill(&reply);
     nrd_reply_batch_send(&reply, req);
     nrd_reply_batch_clear(&reply);

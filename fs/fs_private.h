@@ -70,6 +70,7 @@ typedef enum NrdKind {
     NRD_KIND_ACK,
     NRD_KIND_LOG,
     NRD_KIND_LOG_JSONL,
+    NRD_KIND_LOG_BIN,
     NRD_KIND_FROM,
     NRD_KIND_FROM_START,
     NRD_KIND_FROM_END,
@@ -149,6 +150,7 @@ extern const NrdFileOps nrd_produce_ops;
 extern const NrdFileOps nrd_ack_ops;
 extern const NrdFileOps nrd_log_ops;
 extern const NrdFileOps nrd_log_jsonl_ops;
+extern const NrdFileOps nrd_log_bin_ops;
 extern const NrdFileOps nrd_from_start_ops;
 extern const NrdFileOps nrd_from_end_ops;
 extern const NrdFileOps nrd_from_offset_ops;

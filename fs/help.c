@@ -31,6 +31,7 @@ static const char help[] =
     "      drain                  read to the end: all that is there now; reading on settles what came before\n"
     "      log                    every committed record, a line each; tail -f works\n"
     "      log.jsonl              the same as JSON objects: exact, with partition, offset, time and key\n"
+    "      log.bin                the same as consume.bin has it, the nonce 0; for programs, not listed\n"
     "      from/<offset>          like log from there on; from/start, from/end (what comes from now on)\n"
     "      records/<offset>       one record, exactly; its key and time: getfattr -d\n"
     "      by-time/<time>         leads to the first record committed at or after a time: 2026-01-31T12:00:00Z\n"

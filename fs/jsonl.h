@@ -23,7 +23,7 @@ typedef struct NrdJsonlRecord {
 } NrdJsonlRecord;
 
 /* Appends the object and a newline. What stands in `log.jsonl` has a length that is kept on the disk (NrdRendering in
- * log_jsonl.c): its version changes with every change to this. */
+ * log_rendered.c): its version changes with every change to this. */
 void nrd_jsonl_append(GString *text, const NrdJsonlRecord *record);
 
 /* Bytes that nrd_jsonl_append appends; takes no memory. */

@@ -90,6 +90,9 @@ static const NrdKindInfo kinds[NRD_N_KINDS] = {
     /* This one and the files of the folders below show what `log` shows: they have its owner and its mode. */
     ROW(LOG_JSONL), .parent = NRD_KIND_PARTITION, .name = "log.jsonl", .path = "/log", .mode = READABLE,
         .fresh = true, .listed = true, .pins = true, .ops = &nrd_log_jsonl_ops },
+    /* For programs. Not listed: whoever goes through a tree has the records in two files already. */
+    ROW(LOG_BIN), .parent = NRD_KIND_PARTITION, .name = "log.bin", .path = "/log", .mode = READABLE,
+        .fresh = true, .pins = true, .ops = &nrd_log_bin_ops },
 
     ROW(FROM), .parent = NRD_KIND_PARTITION, .name = "from", .path = "/from", .mode = DIR_MODE, .listed = true,
         .steady = true },

@@ -40,7 +40,7 @@ _naradctl_partitions() {
 
 _naradctl() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]}
-    local verbs="check dump export import topics describe config ctl top delete bench"
+    local verbs="check dump export import topics describe config ctl top delete copy bench"
     local options="--help" words="" files="" i n=0 first="" second=""
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
@@ -72,6 +72,10 @@ _naradctl() {
         ;;
     topics) options+=" --json" files=d words=$(_naradctl_mounts) ;;
     top) options+=" --delay --number" files=d words=$(_naradctl_mounts) ;;
+    copy)
+        options+=" --follow --jobs --batch --quiet --verbose" files=d
+        [ $n -eq 0 ] && words=$(_naradctl_topics "")
+        ;;
     bench) options+=" --json --seconds --beside" files=d words=$(_naradctl_mounts) ;;
     describe | delete)
         [ "$verb" = describe ] && options+=" --json" || options+=" --yes"
@@ -103,7 +107,7 @@ _naradctl() {
     esac
     case $before in
     --beside | -b) words="" files=d options="" ;;
-    --base | --delay | -d | --number | -n | --seconds | -s) return ;;
+    --base | --delay | -d | --number | -n | --seconds | -s | --jobs | -J | --batch) return ;;
     esac
     [[ $word == -* ]] && words=$options files=""
     local IFS=$' \n'

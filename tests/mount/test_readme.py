@@ -21,7 +21,8 @@ NOT_RUN = {
                            "meson": "scripts/run and the package build so", "DATA=/srv/naradfs/orders": "test_service.py",
                            "/srv/naradfs/orders": "a line of fstab: test_service.py", "location": "test_operations.py",
                            "scrape_configs:": "test_operations.py"},
-    "docs/scale-out.md": {"naradfs": "test_jetstream.py", "nats://a:4222,b:4222,c:4222": "a line of fstab: test_jetstream.py",
+    "docs/scale-out.md": {"naradfs": "test_jetstream.py", "naradctl": "test_jetstream_copy.py",
+                          "nats://a:4222,b:4222,c:4222": "a line of fstab: test_jetstream.py",
                           "none": "likewise: test_jetstream_secrets.py"},
     "docs/reliability.md": {"scripts/sweep": "scripts/test runs its slice"},
 }

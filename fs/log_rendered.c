@@ -1,6 +1,9 @@
-/* `log.jsonl`: the committed records as JSON, one object a line, seekable; otherwise as `log` (log.c). How long the lines
- * are only tells who makes them: the engine measures the log once and remembers (nrd_reader_open_rendered), so a stat
- * may have to read, and runs on the threads of defer.c, also while the file is open. state is an NrdReader. */
+/* `log.jsonl`, the committed records as JSON, one object a line, and `log.bin`, the same in binary (bin.h); seekable, and
+ * otherwise as `log` (log.c). How long a record is in them only tells who makes it: the engine measures the log once and
+ * remembers (nrd_reader_open_rendered; one rendering at a time for each segment), so a stat may have to read, and runs on
+ * the threads of defer.c, also while the file is open. Nobody but a program that reads `log.bin` to its end asks for it,
+ * and that needs no size: a stat tells 0, and costs nothing. state is an NrdReader. */
+#include "fs/bin.h"
 #include "fs/defer.h"
 #include "fs/fs_private.h"
 #include "fs/jsonl.h"
@@ -34,14 +37,24 @@ static void append_line(GString *out, const NrdRenderRecord *record)
 
 static const NrdRendering jsonl = { .name = "jsonl", .version = 2, .length = line_length, .append = append_line };
 
-static int jsonl_open(NrdHandle *handle)
+static int open_rendered(NrdHandle *handle, const NrdRendering *rendering)
 {
     NrdReader *reader;
-    int error = nrd_reader_open_rendered(handle->partition, &jsonl, &reader);
+    int error = nrd_reader_open_rendered(handle->partition, rendering, &reader);
     if (error < 0)
         return error;
     handle->state = reader;
     return 0;
+}
+
+static int jsonl_open(NrdHandle *handle)
+{
+    return open_rendered(handle, &jsonl);
+}
+
+static int bin_open(NrdHandle *handle)
+{
+    return open_rendered(handle, &nrd_bin_rendering);
 }
 
 /* The size of an open one is its reader's, else what a reader opened now would have. */
@@ -93,7 +106,7 @@ static void read_later(NrdNode *node, fuse_req_t req, void *data, int error)
     g_free(reading);
 }
 
-static void jsonl_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags)
+static void rendered_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags)
 {
     if (!nrd_reader_waits(handle->state, (uint64_t)off)) {
         read_now(handle, req, size, (uint64_t)off);
@@ -104,7 +117,7 @@ static void jsonl_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off
     nrd_defer(handle->node, req, read_later, reading);
 }
 
-static void jsonl_destroy(NrdHandle *handle)
+static void rendered_destroy(NrdHandle *handle)
 {
     if (handle->state)
         nrd_reader_close(handle->state);
@@ -114,7 +127,13 @@ const NrdFileOps nrd_log_jsonl_ops = {
     .visit = jsonl_visit,
     .visit_open = true,
     .open = jsonl_open,
-    .read = jsonl_read,
-    .destroy = jsonl_destroy,
+    .read = rendered_read,
+    .destroy = rendered_destroy,
     .size = jsonl_size,
+};
+
+const NrdFileOps nrd_log_bin_ops = {
+    .open = bin_open,
+    .read = rendered_read,
+    .destroy = rendered_destroy,
 };
