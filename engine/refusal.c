@@ -20,6 +20,15 @@ void nrd_topic_refuse(NrdTopic *topic, int64_t partition, const char *format, ..
     nrd_table_of(topic)->topic_keep_refusal(topic, text);
 }
 
+void nrd_topic_refuse_removal(NrdTopic *topic, int error, const char *id)
+{
+    if (error == -ENOTEMPTY)
+        nrd_topic_refuse(topic, NRD_NO_PARTITION,
+                         "rmdir refused: the topic retains records; `delete %s` in its ctl deletes it with them", id);
+    else if (error == -EBUSY)
+        nrd_topic_refuse(topic, NRD_NO_PARTITION, "rmdir refused: files of the topic are open; close them first");
+}
+
 void nrd_local_topic_keep_refusal(NrdTopic *topic, char *text)
 {
     pthread_mutex_lock(&topic->lock);

@@ -135,6 +135,9 @@ typedef struct NrdEngineTable {
     void (*topic_keep_refusal)(NrdTopic *topic, char *text);
 } NrdEngineTable;
 
+/* Says why a topic was not removed: it has records (-ENOTEMPTY), or is in use (-EBUSY). id: of its incarnation. */
+void nrd_topic_refuse_removal(NrdTopic *topic, int error, const char *id);
+
 /* The table of an object of engine.h, whatever its type. */
 static inline const NrdEngineTable *nrd_table_of(const void *object)
 {

@@ -256,16 +256,6 @@ static int remove_admin_held(NrdTopic *topic)
     return 0;
 }
 
-static void tell_why_it_stays(NrdTopic *topic, int error)
-{
-    if (error == -ENOTEMPTY)
-        nrd_topic_refuse(topic, NRD_NO_PARTITION,
-                         "rmdir refused: the topic retains records; `delete %s` in its ctl deletes it with them",
-                         topic->id);
-    else if (error == -EBUSY)
-        nrd_topic_refuse(topic, NRD_NO_PARTITION, "rmdir refused: files of the topic are open; close them first");
-}
-
 int nrd_local_topic_remove(NrdTopic *topic)
 {
     NrdEngine *engine = topic->engine;
@@ -274,7 +264,7 @@ int nrd_local_topic_remove(NrdTopic *topic)
     pthread_mutex_lock(&engine->admin);
     int rc = remove_admin_held(topic);
     pthread_mutex_unlock(&engine->admin);
-    tell_why_it_stays(topic, rc);
+    nrd_topic_refuse_removal(topic, rc, topic->id);
     return rc;
 }
 

@@ -21,6 +21,7 @@ void nrd_js_acks_init(NrdJsLeases *leases)
 {
     leases->waiters = g_array_new(FALSE, FALSE, sizeof(SyncWaiter));
     g_queue_init(&leases->acks);
+    g_cond_init(&leases->answered);
     nrd_timer_init(&leases->timer, on_timer, leases, true);
 }
 
@@ -29,6 +30,7 @@ void nrd_js_acks_clear(NrdJsLeases *leases)
     nrd_timer_drain(leases->partition->topic->engine->timers, &leases->timer);
     g_assert(g_queue_is_empty(&leases->acks));
     g_array_unref(leases->waiters);
+    g_cond_clear(&leases->answered);
 }
 
 static void wake_at(NrdJsLeases *leases, int64_t at_ms)
@@ -68,6 +70,18 @@ void nrd_js_partition_sync_frontier(NrdPartition *partition, NrdDoneFn done, voi
     answer_waiters_locked(leases);
     if (leases->waiters->len > 0)
         wake_at(leases, deadline_ms);
+    g_mutex_unlock(&leases->lock);
+}
+
+void nrd_js_acks_wait_answered(NrdPartition *partition, int64_t patience_ms)
+{
+    NrdJsLeases *leases = partition->leases;
+    int64_t end_us = g_get_monotonic_time() + patience_ms * 1000;
+    bool in_time = true;
+    g_mutex_lock(&leases->lock);
+    uint64_t n = leases->n_acks;
+    while (in_time && leases->acks.head && ((NrdJsAck *)leases->acks.head->data)->number < n)
+        in_time = g_cond_wait_until(&leases->answered, &leases->lock, end_us);
     g_mutex_unlock(&leases->lock);
 }
 
@@ -121,6 +135,7 @@ static void finish_locked(NrdJsLeases *leases, NrdJsAck *ack, int error)
         leases->n_void += error == -ESTALE;
     }
     g_queue_unlink(&leases->acks, &ack->link);
+    g_cond_broadcast(&leases->answered);
     answer_waiters_locked(leases);
     g_free(ack->reply);
     g_free(ack);

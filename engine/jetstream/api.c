@@ -68,6 +68,7 @@ static int command(NrdJsConn *conn, const char *verb, const char *stream, const 
 /* The servers want to know ids no longer than they keep messages. */
 static char *stream_json(const char *stream, const char *subject, const NrdJsStreamConfig *config)
 {
+    int64_t max_age_ms = MIN(config->max_age_ms, INT64_MAX / MS_IN_NS); /* 292 years */
     int64_t duplicates_ms = config->max_age_ms > 0 ? MIN(config->max_age_ms, DUPLICATES_MS) : DUPLICATES_MS;
     return g_strdup_printf(
         "{\"name\":\"%s\",\"description\":\"%s\",\"subjects\":[\"%s\"],\"retention\":\"limits\","
@@ -75,7 +76,7 @@ static char *stream_json(const char *stream, const char *subject, const NrdJsStr
         ",\"max_bytes\":%" G_GINT64_FORMAT ",\"max_msgs\":-1,\"max_msg_size\":-1,\"max_consumers\":-1,"
         "\"duplicate_window\":%" G_GINT64_FORMAT ",\"allow_direct\":true,\"deny_delete\":true}",
         stream, config->description, subject, config->in_memory ? "memory" : "file", config->replicas,
-        config->max_age_ms * MS_IN_NS, config->max_bytes > 0 ? config->max_bytes : -1, duplicates_ms * MS_IN_NS);
+        max_age_ms * MS_IN_NS, config->max_bytes > 0 ? config->max_bytes : -1, duplicates_ms * MS_IN_NS);
 }
 
 int nrd_js_stream_create(NrdJsConn *conn, const char *stream, const char *subject, const NrdJsStreamConfig *config,

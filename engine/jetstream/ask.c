@@ -48,6 +48,7 @@ static void take_record(NrdJsPulls *pulls, uint64_t number, NrdPartition *partit
         fire_source_locked(pulls, partition->topic);
     }
     g_mutex_unlock(&pulls->lock);
+    nrd_js_hand_serve(pulls, partition);
     if (take && got)
         nrd_js_pull_answer_later(pulls, (NrdJsAnswer){ take->deliver, take->user_data, 0, got });
     else if (got)
@@ -244,7 +245,8 @@ void nrd_js_take_found_nothing(NrdJsPulls *pulls, uint64_t number, int error)
     if (take) {
         take->n_asked++;
         next = next_to_ask_locked(take);
-        again = !next && !take->waits && ask_again_locked(pulls, take);
+        bool hurries = !take->waits || take->deadline_ms <= nrd_clock_mono_ms();
+        again = !next && hurries && ask_again_locked(pulls, take);
         over = !next && !take->waits && !again;
         reply = g_strdup(take->reply);
     }
@@ -262,6 +264,18 @@ void nrd_js_take_found_nothing(NrdJsPulls *pulls, uint64_t number, int error)
     nrd_js_topic_unref(topic);
 }
 
+/* Once for each take: 2.9 may forget a pull that comes while it finds that those before it are nobody's any more. */
+static bool may_ask_twice(NrdJsPulls *pulls, uint64_t number)
+{
+    g_mutex_lock(&pulls->lock);
+    NrdJsTake *take = nrd_js_take_find_locked(pulls, number);
+    bool may = take && !take->asked_twice;
+    if (may)
+        take->asked_twice = true;
+    g_mutex_unlock(&pulls->lock);
+    return may;
+}
+
 static void look_for_servers(void *user_data)
 {
     Inbox *silent = user_data;
@@ -274,7 +288,9 @@ static void look_for_servers(void *user_data)
     g_mutex_unlock(&silent->pulls->lock);
     bool there =
         partition && nrd_js_partition_look(partition, NRD_JS_GLANCE_MS) == 0 && !nrd_js_partition_is_silent(partition);
-    if (take)
+    if (there && nrd_js_partition_has_deliverable(partition) && may_ask_twice(silent->pulls, silent->number))
+        nrd_js_take_start_later(silent->pulls, silent->number);
+    else if (take)
         nrd_js_take_found_nothing(silent->pulls, silent->number, there ? -EAGAIN : -EIO);
     nrd_js_topic_unref(topic);
     g_free(silent);

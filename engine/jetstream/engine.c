@@ -132,7 +132,11 @@ static int check_options(const NrdEngineOptions *options, NrdTopicConfig *ret_de
     }
     if (!options->topic_defaults)
         return 0;
-    return nrd_topic_config_apply(ret_defaults, options->topic_defaults, strlen(options->topic_defaults), ret_why);
+    NrdTopicConfig plain = *ret_defaults;
+    int rc = nrd_topic_config_apply(ret_defaults, options->topic_defaults, strlen(options->topic_defaults), ret_why);
+    if (rc == 0)
+        *ret_why = nrd_js_config_why_not(&plain, ret_defaults);
+    return *ret_why ? -EINVAL : rc;
 }
 
 static int ensure_bucket(NrdEngine *engine, char **ret_why)
@@ -151,6 +155,14 @@ static int ensure_bucket(NrdEngine *engine, char **ret_why)
     return rc == -EEXIST ? 0 : rc; /* somebody else was faster */
 }
 
+static void give_back_leases(NrdEngine *engine)
+{
+    g_autoptr(GPtrArray) topics = nrd_js_topics(engine);
+    for (guint i = 0; i < topics->len; i++)
+        for (uint32_t p = 0; p < nrd_js_topic_n_partitions(topics->pdata[i]); p++)
+            nrd_js_leases_give_back(nrd_js_topic_partition(topics->pdata[i], p));
+}
+
 static void engine_free(NrdEngine *engine)
 {
     if (engine->conn)
@@ -159,6 +171,8 @@ static void engine_free(NrdEngine *engine)
         nrd_timer_drain(engine->timers, &engine->follow_timer);
     if (engine->pulls)
         nrd_js_pulls_stop(engine->pulls); /* its timer sends what is in the hand back */
+    if (engine->pulls)
+        give_back_leases(engine);
     nrd_js_conn_close(engine->conn);
     nrd_js_pulls_free(engine->pulls);
     g_hash_table_unref(engine->topics);
@@ -388,6 +402,7 @@ int nrd_js_topic_remove(NrdTopic *topic)
         rc = check_empty(topic);
     if (rc == 0 && !wait_for_holds(topic))
         rc = -EBUSY;
+    nrd_topic_refuse_removal(topic, rc, topic->id);
     if (rc < 0)
         return rc == -EIDRM ? -ENOENT : rc;
     g_mutex_lock(&topic->engine->admin);

@@ -28,6 +28,9 @@ void nrd_js_got_free(NrdJsGot *got)
 
 void nrd_js_got_give_back(NrdJsGot *got)
 {
+    NrdJsAckSubject parts;
+    if (nrd_js_parse_ack(natsMsg_GetReply(got->msg), &parts) == 0)
+        nrd_js_leases_note_returned(got->partition, parts.sequence - 1); /* first: it may come again at once */
     if (nrd_js_delivery_lives(got->partition, got->came_ms))
         nrd_js_give_back(got->partition->topic->engine, natsMsg_GetReply(got->msg));
     nrd_js_got_free(got);
@@ -119,12 +122,57 @@ bool nrd_js_hand_has_locked(NrdJsPulls *pulls, const void *source)
     return false;
 }
 
+uint64_t nrd_js_hand_count(NrdPartition *partition)
+{
+    NrdJsPulls *pulls = partition->topic->engine->pulls;
+    uint64_t n = 0;
+    g_mutex_lock(&pulls->lock);
+    for (GList *l = pulls->hand.head; l; l = l->next)
+        n += ((NrdJsGot *)l->data)->partition == partition;
+    g_mutex_unlock(&pulls->lock);
+    return n;
+}
+
 /* What is leased and not taken stays for half its time. */
 void nrd_js_hand_put_locked(NrdJsPulls *pulls, NrdJsGot *got)
 {
     got->until_ms = got->came_ms + MIN(nrd_js_leases_wait_ms(got->partition) / 2, HAND_MAX_MS);
     g_queue_push_tail(&pulls->hand, got);
     nrd_timer_set_earlier(pulls->engine->timers, &pulls->timer, got->until_ms);
+}
+
+/* Who has waited longest for a record of this partition; NULL: nobody. */
+static NrdJsTake *longest_waiting_locked(NrdJsPulls *pulls, const NrdPartition *partition)
+{
+    NrdJsTake *longest = NULL;
+    GHashTableIter iter;
+    gpointer data;
+    g_hash_table_iter_init(&iter, pulls->takes);
+    while (g_hash_table_iter_next(&iter, NULL, &data)) {
+        NrdJsTake *take = data;
+        bool fits = take->partition ? take->partition == partition : take->topic == partition->topic;
+        if (fits && take->deliver && (!longest || take->begun < longest->begun))
+            longest = take;
+    }
+    return longest;
+}
+
+void nrd_js_hand_serve(NrdJsPulls *pulls, NrdPartition *partition)
+{
+    NrdJsTake *take = NULL;
+    do {
+        g_mutex_lock(&pulls->lock);
+        bool has = nrd_js_hand_has_locked(pulls, partition);
+        take = has ? longest_waiting_locked(pulls, partition) : NULL;
+        NrdJsGot *got = take ? nrd_js_hand_take_locked(pulls, partition) : NULL;
+        if (take)
+            nrd_js_take_leave_locked(pulls, take);
+        g_mutex_unlock(&pulls->lock);
+        if (take) {
+            nrd_js_pull_answer_later(pulls, (NrdJsAnswer){ take->deliver, take->user_data, 0, got });
+            nrd_js_take_free(take);
+        }
+    } while (take);
 }
 
 GPtrArray *nrd_js_hand_stale_locked(NrdJsPulls *pulls, int64_t now_ms)

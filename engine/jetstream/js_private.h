@@ -38,6 +38,12 @@ NRD_ENGINE_FUNCTIONS(NRD_JS_DECLARE)
 #undef NRD_JS_DECLARE
 void nrd_js_topic_keep_refusal(NrdTopic *topic, char *text);
 
+/* What stands in the place of fan-out, which is not built here (docs/scale-out.md says why). */
+#define NRD_JS_NO_FANOUT                                                                                               \
+    "fan-out is not built for JetStream; a program that consumes one topic, produces to the other and settles after "  \
+    "its "                                                                                                             \
+    "fsync copies as well"
+
 typedef struct NrdJsPulls NrdJsPulls;
 typedef struct NrdJsLeases NrdJsLeases;
 
@@ -144,6 +150,8 @@ void nrd_js_topic_put_record(NrdTopic *topic, NrdTopicRecord *record, uint64_t r
 /* It is gone: everybody who waits or holds it is told. */
 void nrd_js_topic_gone(NrdTopic *topic);
 NrdTopicConfig nrd_js_topic_config(NrdTopic *topic);
+/* A sentence (g_free) when a setting would change that means nothing here; else NULL. */
+char *nrd_js_config_why_not(const NrdTopicConfig *old, const NrdTopicConfig *next);
 NrdPlace nrd_js_topic_place(const NrdTopic *topic);
 int nrd_js_topic_usable(NrdTopic *topic) NRD_MUST_CHECK; /* -EIDRM, -EIO */
 /* Streams for partitions [from, config.partitions). Blocks. */
@@ -166,6 +174,10 @@ int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms) NRD_MUST
 bool nrd_js_partition_is_silent(NrdPartition *partition);
 /* A record of that sequence is there; published: this daemon's was acknowledged just now. */
 void nrd_js_partition_grew(NrdPartition *partition, uint64_t sequence, bool published);
+/* Whether there was something by the last look that the servers would give out. */
+bool nrd_js_partition_has_deliverable(NrdPartition *partition);
+/* Something is deliverable again: who does not wait asks twice, as of what was published just now. */
+void nrd_js_partition_has_more(NrdPartition *partition);
 /* Whether its consumer may not know yet of what this daemon has published: it follows another server's copy. */
 bool nrd_js_partition_may_lag(NrdPartition *partition);
 /* This daemon has taken or settled something: who asks how things are has the servers asked. */
@@ -227,6 +239,23 @@ bool nrd_js_delivery_lives(NrdPartition *partition, int64_t came_ms); /* nobody 
 char *nrd_js_lease_subject(NrdPartition *partition, uint64_t offset, uint64_t nonce, int64_t *ret_end_ms);
 /* Forgets a lease that nobody was given; its delivery is still the caller's. */
 void nrd_js_lease_drop(NrdPartition *partition, uint64_t nonce);
+
+/* ---- returned.c ---- */
+
+/* Of what the servers call pending nobody holds what this daemon has given back or let lapse: that is deliverable. */
+uint64_t nrd_js_leases_n_returned(NrdPartition *partition, uint64_t frontier);
+void nrd_js_leases_note_returned(NrdPartition *partition, uint64_t offset);
+/* All leases, to the servers: of a daemon that stops, as nobody can settle them any more. */
+void nrd_js_leases_give_back(NrdPartition *partition);
+
+/* ---- acks.c ---- */
+
+/* Until the servers have answered all acks that were sent by now, or the time is over: then what they tell knows of them. */
+void nrd_js_acks_wait_answered(NrdPartition *partition, int64_t patience_ms);
+
+/* ---- hand.c ---- */
+
+uint64_t nrd_js_hand_count(NrdPartition *partition); /* records that this daemon has, and nobody has been given */
 
 /* ---- settle.c ---- */
 

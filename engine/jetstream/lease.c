@@ -29,6 +29,7 @@ NrdJsLeases *nrd_js_leases_new(NrdPartition *partition)
     g_mutex_init(&leases->lock);
     leases->leases = g_hash_table_new_full(g_int64_hash, g_int64_equal, NULL, free_lease);
     leases->look_at = LOOK_AT_LEASES;
+    nrd_js_returned_init(leases);
     nrd_js_acks_init(leases);
     return leases;
 }
@@ -36,6 +37,7 @@ NrdJsLeases *nrd_js_leases_new(NrdPartition *partition)
 void nrd_js_leases_free(NrdJsLeases *leases)
 {
     nrd_js_acks_clear(leases);
+    nrd_js_returned_clear(leases);
     g_hash_table_unref(leases->leases);
     g_mutex_clear(&leases->lock);
     g_free(leases);
@@ -81,17 +83,11 @@ void nrd_js_leases_limit_wait(NrdPartition *partition, int64_t wait_ms)
 
 /* ---- making ---- */
 
-static gboolean has_lapsed(gpointer nonce, gpointer data, gpointer user_data)
-{
-    return nrd_clock_mono_ms() >= nrd_js_lease_deadline_locked(user_data, ((NrdJsLease *)data)->start_ms);
-}
-
 static void forget_lapsed_locked(NrdJsLeases *leases)
 {
     if (g_hash_table_size(leases->leases) < leases->look_at)
         return;
-    guint n = g_hash_table_foreach_remove(leases->leases, has_lapsed, leases);
-    nrd_counter_add(NRD_COUNTER_LEASES_EXPIRED, n);
+    nrd_counter_add(NRD_COUNTER_LEASES_EXPIRED, nrd_js_returned_lapse_locked(leases));
     leases->look_at = MAX(LOOK_AT_LEASES, 2 * g_hash_table_size(leases->leases));
 }
 
@@ -104,7 +100,10 @@ uint64_t nrd_js_lease_add(NrdPartition *partition, const NrdJsAckSubject *delive
     *lease = (NrdJsLease){ nonce, delivered->sequence - 1, came_ms, g_strdup(reply) };
     g_mutex_lock(&leases->lock);
     forget_lapsed_locked(leases);
-    if (delivered->generation == leases->generation)
+    bool valid = delivered->generation == leases->generation;
+    if (valid)
+        nrd_js_returned_come_locked(leases, lease);
+    if (valid)
         g_hash_table_replace(leases->leases, &lease->nonce, lease);
     else
         free_lease(lease);
@@ -127,6 +126,7 @@ void nrd_js_leases_void(NrdPartition *partition)
     NrdJsLeases *leases = partition->leases;
     g_mutex_lock(&leases->lock);
     g_hash_table_remove_all(leases->leases);
+    nrd_js_returned_forget_locked(leases);
     nrd_js_acks_void_locked(leases, -ESTALE);
     g_mutex_unlock(&leases->lock);
     nrd_js_acks_tell(leases);
@@ -139,6 +139,7 @@ bool nrd_js_leases_adopt(NrdPartition *partition, uint64_t generation)
     bool another = leases->generation != generation;
     if (another) {
         g_hash_table_remove_all(leases->leases);
+        nrd_js_returned_forget_locked(leases);
         nrd_js_acks_void_locked(leases, -ESTALE);
     }
     leases->generation = generation;

@@ -36,14 +36,18 @@ struct NrdJsLeases {
     /* guarded by lock */
     GHashTable *leases; /* of NrdJsLease, by its nonce; of this generation */
     guint look_at;
-    uint64_t generation; /* of the consumer */
-    int64_t wait_ms;     /* what that gives for each delivery, as far as is known; 0: nothing is */
-    GQueue acks;         /* of NrdJsAck, in order of number, by their link */
+    uint64_t generation;  /* of the consumer */
+    int64_t wait_ms;      /* what that gives for each delivery, as far as is known; 0: nothing is */
+    GHashTable *holders;  /* offset -> nonce of the newest lease on it, which may be gone */
+    GHashTable *returned; /* offsets that were given back, or whose lease has lapsed, and that have not come again */
+    int64_t lapse_ms;     /* monotonic: no lease lapses before */
+    GQueue acks;          /* of NrdJsAck, in order of number, by their link */
     uint64_t n_acks;
     GArray *waiters;         /* of those who sync */
     int untold_errno;        /* an ack was given up, and nobody has been told */
     uint64_t n_lost, n_void; /* given up, and not in the log yet */
     NrdTimer timer;
+    GCond answered; /* an ack is on its way no more */
 };
 
 /* ---- lease.c ---- */
@@ -56,6 +60,18 @@ int64_t nrd_js_lease_deadline_locked(const NrdJsLeases *leases, int64_t start_ms
 
 /* The servers have begun its time anew, at sent_ms or later. false: it may have ended before they did. */
 bool nrd_js_lease_restarted(NrdJsLeases *leases, uint64_t nonce, int64_t sent_ms);
+
+/* ---- returned.c ---- */
+
+void nrd_js_returned_init(NrdJsLeases *leases);
+void nrd_js_returned_clear(NrdJsLeases *leases);
+void nrd_js_returned_forget_locked(NrdJsLeases *leases);
+
+/* A record has come, and gets this lease: one that it had before is over, whatever our clock says of its time. */
+void nrd_js_returned_come_locked(NrdJsLeases *leases, const NrdJsLease *lease);
+
+/* Forgets the leases that have lapsed on the servers, too: how many. */
+guint nrd_js_returned_lapse_locked(NrdJsLeases *leases);
 
 /* ---- acks.c ---- */
 

@@ -7,8 +7,8 @@
 
 #define FEW 8
 #define MANY 256
-#define SILENCE_MS 100
-#define LAST_MS 10
+#define SILENCE_MS 500
+#define LAST_MS 50
 
 /* How long to wait for the next record of a round. The servers send what is there without a pause, and say nothing when there
  * is no more: that shows in the record that was the last, or, when somebody else was faster, in the silence. */
@@ -37,13 +37,16 @@ static int collect(NrdPartition *partition, natsSubscription *sub, guint n, int6
     return s == NATS_OK ? 0 : s == NATS_TIMEOUT ? -ETIMEDOUT : s == NATS_NO_RESPONDERS ? -ESRCH : -EIO;
 }
 
-/* No answer at all: every slot is taken, or somebody was faster, or the servers are silent. The last is no end of the records. */
+/* No answer at all: every slot is taken, or somebody was faster, or (-EAGAIN) the servers have forgotten the pull, or they are
+ * silent (-EIO), which is no end of the records. */
 static int why_silent(NrdPartition *partition)
 {
-    return nrd_js_partition_look(partition, NRD_JS_GLANCE_MS) < 0 || nrd_js_partition_is_silent(partition) ? -EIO : 0;
+    if (nrd_js_partition_look(partition, NRD_JS_GLANCE_MS) < 0 || nrd_js_partition_is_silent(partition))
+        return -EIO;
+    return nrd_js_partition_has_deliverable(partition) ? -EAGAIN : 0;
 }
 
-/* Appends up to n records of the partition to `gots`. -ESRCH: nobody answers for the consumer. */
+/* Appends up to n records of the partition to `gots`. -ESRCH: nobody answers for the consumer; -EAGAIN: see why_silent. */
 static int pull_once(NrdPartition *partition, guint n, GPtrArray *gots)
 {
     NrdEngine *engine = partition->topic->engine;
@@ -66,13 +69,14 @@ static int pull_once(NrdPartition *partition, guint n, GPtrArray *gots)
     return rc == -ETIMEDOUT ? why_silent(partition) : rc;
 }
 
-/* The consumer may have been replaced, or deleted, by somebody else: then there is another one by the second try. */
+/* The consumer may have been replaced, or deleted, by somebody else: then there is another one by the second try. And 2.9 may
+ * forget a pull that comes while it finds that those before it are nobody's any more. */
 static int pull_of_any(NrdPartition *partition, guint n, GPtrArray *gots)
 {
     int rc = pull_once(partition, n, gots);
-    if (rc == -ESRCH)
+    if (rc == -ESRCH || rc == -EAGAIN)
         rc = pull_once(partition, n, gots);
-    return rc == -ESRCH ? -EIO : rc;
+    return rc == -ESRCH ? -EIO : rc == -EAGAIN ? 0 : rc;
 }
 
 /* See ask_again_locked. */
@@ -85,12 +89,14 @@ static int pull_now(NrdPartition *partition, guint n, GPtrArray *gots)
     return pull_of_any(partition, n, gots);
 }
 
-static void return_to_hand(NrdJsPulls *pulls, GPtrArray *gots, guint from)
+static void return_to_hand(NrdJsPulls *pulls, NrdPartition *partition, GPtrArray *gots, guint from)
 {
     g_mutex_lock(&pulls->lock);
     for (guint i = from; i < gots->len; i++)
         nrd_js_hand_put_locked(pulls, gots->pdata[i]);
     g_mutex_unlock(&pulls->lock);
+    if (from < gots->len)
+        nrd_js_hand_serve(pulls, partition);
 }
 
 /* false: there is no room for it. */
@@ -114,23 +120,23 @@ static bool copy_out(NrdJsGot *got, NrdBatch *batch)
 }
 
 /* What does not fit goes to the hand, where the next read finds it. */
-static void copy_all(NrdJsPulls *pulls, GPtrArray *gots, NrdBatch *batch)
+static void copy_all(NrdJsPulls *pulls, NrdPartition *partition, GPtrArray *gots, NrdBatch *batch)
 {
     guint i = 0;
     while (i < gots->len && copy_out(gots->pdata[i], batch))
         nrd_js_got_free(gots->pdata[i++]);
-    return_to_hand(pulls, gots, i);
+    return_to_hand(pulls, partition, gots, i);
 }
 
-static void copy_hand(NrdJsPulls *pulls, const void *source, NrdBatch *batch)
+static void copy_hand(NrdJsPulls *pulls, NrdPartition *partition, NrdBatch *batch)
 {
     g_autoptr(GPtrArray) gots = g_ptr_array_new();
     NrdJsGot *got;
     g_mutex_lock(&pulls->lock);
-    while ((got = nrd_js_hand_take_locked(pulls, source)))
+    while ((got = nrd_js_hand_take_locked(pulls, partition)))
         g_ptr_array_add(gots, got);
     g_mutex_unlock(&pulls->lock);
-    copy_all(pulls, gots, batch);
+    copy_all(pulls, partition, gots, batch);
 }
 
 int nrd_js_now_batch(NrdPartition *partition, NrdBatch *batch)
@@ -143,7 +149,7 @@ int nrd_js_now_batch(NrdPartition *partition, NrdBatch *batch)
         g_autoptr(GPtrArray) gots = g_ptr_array_new();
         rc = pull_now(partition, n, gots);
         guint n_got = gots->len;
-        copy_all(pulls, gots, batch);
+        copy_all(pulls, partition, gots, batch);
         if (n_got < n)
             break;
     }

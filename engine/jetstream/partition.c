@@ -9,6 +9,7 @@
 #define SILENT_MS 5000 /* who looks at many files is not to wait for each */
 #define SUSPECT_MS 5000
 #define LAG_MS 1000
+#define ANSWERED_MS 2000 /* for acks on their way: some ten thousand of them take a second */
 
 NrdPlace nrd_js_partition_place(const NrdPartition *partition)
 {
@@ -173,6 +174,7 @@ int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms)
         return rc;
     }
     take_stream_info(partition, &info, before);
+    nrd_js_acks_wait_answered(partition, ANSWERED_MS);
     rc = nrd_js_consumer_look(partition, patience_ms, &consumer, &why);
     if (rc == 0 || rc == -ENOENT)
         take_consumer_info(partition, rc, &consumer);
@@ -230,6 +232,26 @@ void nrd_js_partition_grew(NrdPartition *partition, uint64_t sequence, bool publ
     g_mutex_unlock(&partition->lock);
 }
 
+bool nrd_js_partition_has_deliverable(NrdPartition *partition)
+{
+    uint64_t n_returned = nrd_js_leases_n_returned(partition, 0);
+    uint64_t max_in_flight = (uint64_t)nrd_js_topic_config(partition->topic).max_in_flight;
+    g_mutex_lock(&partition->lock);
+    const NrdJsConsumerInfo *consumer = &partition->consumer;
+    bool has =
+        !partition->no_consumer && (n_returned > 0 || (consumer->pending > 0 && consumer->ack_pending < max_in_flight));
+    g_mutex_unlock(&partition->lock);
+    return has;
+}
+
+void nrd_js_partition_has_more(NrdPartition *partition)
+{
+    g_mutex_lock(&partition->lock);
+    partition->grew_ms = nrd_clock_mono_ms();
+    partition->known_ms = 0;
+    g_mutex_unlock(&partition->lock);
+}
+
 bool nrd_js_partition_may_lag(NrdPartition *partition)
 {
     g_mutex_lock(&partition->lock);
@@ -278,8 +300,18 @@ static uint64_t lag_of(const NrdPartition *partition)
                                   : partition->consumer.pending + partition->consumer.ack_pending;
 }
 
+static uint64_t in_flight_of(const NrdPartition *partition, uint64_t n_returned)
+{
+    uint64_t pending = partition->no_consumer ? 0 : partition->consumer.ack_pending;
+    return pending - MIN(pending, n_returned);
+}
+
 void nrd_js_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_info)
 {
+    g_mutex_lock(&partition->lock);
+    uint64_t floor = partition->no_consumer ? 0 : partition->consumer.floor_seq;
+    g_mutex_unlock(&partition->lock);
+    uint64_t n_returned = nrd_js_leases_n_returned(partition, floor) + nrd_js_hand_count(partition);
     g_mutex_lock(&partition->lock);
     const NrdJsStreamInfo *stream = &partition->info;
     uint64_t oldest = stream->first_seq > 0 ? stream->first_seq - 1 : 0;
@@ -293,7 +325,7 @@ void nrd_js_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_info)
         .next_offset = stream->last_seq,
         .frontier = frontier,
         .lag = lag,
-        .in_flight = partition->no_consumer ? 0 : partition->consumer.ack_pending,
+        .in_flight = in_flight_of(partition, n_returned),
         .acked_ahead = open - lag,
         .size_bytes = stream->bytes,
         .last_commit_ms = stream->last_ms,
@@ -368,14 +400,24 @@ int nrd_js_partition_reopen(NrdPartition *partition)
     return rc;
 }
 
+static int refuse_of_segments(NrdPartition *partition, const char *verb)
+{
+    nrd_topic_refuse(
+        partition->topic, partition->number,
+        "ctl: %s refused: there are no segments in JetStream; retention_ms and retention_bytes say how long "
+        "records are kept",
+        verb);
+    return -EOPNOTSUPP;
+}
+
 int nrd_js_partition_roll(NrdPartition *partition)
 {
-    return -EOPNOTSUPP;
+    return refuse_of_segments(partition, "roll");
 }
 
 int nrd_js_partition_trim(NrdPartition *partition, uint64_t offset)
 {
-    return -EOPNOTSUPP;
+    return refuse_of_segments(partition, "trim");
 }
 
 static int start_of(NrdPartition *partition, NrdSeek to, uint64_t offset, uint64_t *ret_start)

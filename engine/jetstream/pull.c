@@ -35,7 +35,7 @@ void nrd_js_take_finish(NrdJsPulls *pulls, NrdJsTake *take, int error)
 static NrdJsTake *add_locked(NrdJsPulls *pulls, NrdTopic *topic, NrdPartition *partition)
 {
     NrdJsTake *take = g_new0(NrdJsTake, 1);
-    take->number = pulls->next_number++;
+    take->number = take->begun = pulls->next_number++;
     take->topic = nrd_js_topic_ref(topic);
     take->partition = partition;
     take->deadline_ms = INT64_MAX;
@@ -62,14 +62,15 @@ static int64_t deadline_after(int64_t wait_ms)
     return wait_ms < 0 ? INT64_MAX : nrd_clock_mono_ms() + wait_ms + 1;
 }
 
-/* One partition is asked to park at once; of several each is first asked for what is there. */
+/* One partition is asked to park at once; of several each is first asked for what is there, and so is one by who waits for a while
+ * only: that may be over before the servers have answered, and what is there comes first. */
 NrdJsTake *nrd_js_take_begin_locked(NrdJsPulls *pulls, NrdTopic *topic, NrdPartition *partition, NrdWaiter *waiter,
                                     int64_t wait_ms)
 {
     NrdJsTake *take = add_locked(pulls, topic, partition);
     take->waiter = waiter;
     take->waits = wait_ms != 0;
-    take->n_asked = partition && take->waits ? 1 : 0;
+    take->n_asked = partition && wait_ms < 0 ? 1 : 0;
     take->first = atomic_fetch_add(&topic->turn, 1);
     if (take->waits)
         take->deadline_ms = deadline_after(wait_ms);
@@ -138,7 +139,9 @@ static int64_t look_locked(NrdJsPulls *pulls, int64_t now_ms, GPtrArray *over, G
     g_hash_table_iter_init(&iter, pulls->takes);
     while (g_hash_table_iter_next(&iter, NULL, &data)) {
         NrdJsTake *take = data;
-        if (take->deadline_ms <= now_ms) {
+        int64_t deadline_ms =
+            nrd_js_take_is_parked(take) ? take->deadline_ms : INT64_MAX; /* else it is still told what is there */
+        if (deadline_ms <= now_ms) {
             g_ptr_array_add(over, take);
         } else if (take->renew_ms <= now_ms) {
             bool ask_anew = nrd_js_take_is_parked(take) || take->asks_again;
@@ -146,7 +149,7 @@ static int64_t look_locked(NrdJsPulls *pulls, int64_t now_ms, GPtrArray *over, G
             g_array_append_val(ask_anew ? renew : silent, take->number);
             take->renew_ms = now_ms + NRD_JS_RENEW_MS;
         } else {
-            next_ms = MIN(next_ms, MIN(take->deadline_ms, take->renew_ms));
+            next_ms = MIN(next_ms, MIN(deadline_ms, take->renew_ms));
         }
     }
     for (guint i = 0; i < over->len; i++)

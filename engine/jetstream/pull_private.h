@@ -42,6 +42,7 @@ typedef struct NrdJsWatchers NrdJsWatchers;
 /* One who waits. Found by its number, which changes with its inbox. */
 typedef struct NrdJsTake {
     uint64_t number;
+    uint64_t begun;          /* the first number that it had */
     NrdTopic *topic;         /* referenced */
     NrdPartition *partition; /* NULL: any of the topic */
     NrdWaiter *waiter;       /* NULL: a scout */
@@ -55,6 +56,7 @@ typedef struct NrdJsTake {
     bool nobody;             /* the last answer was that nobody is there */
     natsSubscription *inbox;
     char *reply;            /* what the subjects of the answers begin with, before the partition's number */
+    bool asked_twice;       /* a pull of its was forgotten once */
     bool again, asks_again; /* it has found nothing once, and waits to ask anew: see ask_again_locked */
 } NrdJsTake;
 
@@ -103,6 +105,8 @@ void nrd_js_pull_answer_later(NrdJsPulls *pulls, NrdJsAnswer answer);
 /* source: a partition or a topic. Take gives the oldest, the caller's from then on, or NULL. */
 NrdJsGot *nrd_js_hand_take_locked(NrdJsPulls *pulls, const void *source);
 bool nrd_js_hand_has_locked(NrdJsPulls *pulls, const void *source);
+/* Those who wait get what is in the hand: poll or a batch has left it there, and their own pulls may never be answered. */
+void nrd_js_hand_serve(NrdJsPulls *pulls, NrdPartition *partition);
 void nrd_js_hand_put_locked(NrdJsPulls *pulls, NrdJsGot *got);
 GPtrArray *nrd_js_hand_stale_locked(NrdJsPulls *pulls, int64_t now_ms);                 /* to be given back */
 GPtrArray *nrd_js_hand_forget_locked(NrdJsPulls *pulls, const NrdPartition *partition); /* to be freed */

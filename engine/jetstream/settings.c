@@ -125,7 +125,6 @@ static const char *meaningless(const NrdTopicConfig *old, const NrdTopicConfig *
            : old->codec != next->codec                     ? "codec"
            : old->zstd_level != next->zstd_level           ? "zstd_level"
            : old->max_acked_ahead != next->max_acked_ahead ? "max_acked_ahead"
-           : old->fanout_delay_ms != next->fanout_delay_ms ? "fanout_delay_ms"
                                                            : NULL;
 }
 
@@ -135,13 +134,19 @@ static int refuse(NrdTopic *topic, int rc, const char *why)
     return rc;
 }
 
-static int check_config(NrdTopic *topic, const NrdTopicConfig *old, const NrdTopicConfig *next)
+char *nrd_js_config_why_not(const NrdTopicConfig *old, const NrdTopicConfig *next)
 {
     const char *key = meaningless(old, next);
-    if (key) {
-        g_autofree char *why = g_strdup_printf("%s means nothing in JetStream", key);
-        return refuse(topic, -EOPNOTSUPP, why);
-    }
+    if (old->fanout_delay_ms != next->fanout_delay_ms)
+        return g_strdup("fanout_delay_ms: " NRD_JS_NO_FANOUT);
+    return key ? g_strdup_printf("%s means nothing in JetStream, whose servers keep records as they will", key) : NULL;
+}
+
+static int check_config(NrdTopic *topic, const NrdTopicConfig *old, const NrdTopicConfig *next)
+{
+    g_autofree char *none = nrd_js_config_why_not(old, next);
+    if (none)
+        return refuse(topic, -EOPNOTSUPP, none);
     if (next->partitions < old->partitions) {
         g_autofree char *why =
             g_strdup_printf("partitions can only grow, from %" G_GINT64_FORMAT " up", old->partitions);

@@ -116,6 +116,7 @@ static int give_back(NrdPartition *partition, uint64_t offset, uint64_t nonce)
     nrd_js_lease_drop(partition, nonce);
     if (!reply)
         return -ESTALE;
+    nrd_js_leases_note_returned(partition, offset); /* first: it may come again at once */
     nrd_js_give_back(partition->topic->engine, reply);
     return 0;
 }

@@ -5,6 +5,7 @@ test must have run: a runner that found none is a failure.
 """
 
 import argparse
+import glob
 import json
 import os
 import signal
@@ -27,6 +28,8 @@ BUILDS = {
 }
 UNIT_LIMIT_S = 900  # against hangs: far more than a busy machine takes
 MOUNT_LIMIT_S = 2400
+SERVERS_LIMIT_S = 7200  # of tests over three servers, each with leaders to elect
+OF_SERVERS = "test_jetstream*.py"  # what is about the other engine alone
 THREADS_LIMIT_S = 2400
 SWEEP_LIMIT_S = 600
 FUZZ_SECONDS = int(os.environ.get("NARADFS_FUZZ_SECONDS", "60"))  # for each target, in CI and with --long
@@ -164,28 +167,30 @@ def unmount_below(folder):
 
 
 class MountTests:
-    """One run of tests/mount, or of some files of it, against one build; several run side by side."""
+    """One run of tests/mount, or of some files of it, against one build and one engine; several run side by side."""
 
-    def __init__(self, name, env, files=("tests/mount",)):
-        self.name = name
+    def __init__(self, name, env, files=("tests/mount",), engine="local", what=""):
+        self.what = f"mount tests, {name} build" + (f", {what or engine}" if what or engine != "local" else "")
+        self.limit_s = SERVERS_LIMIT_S if engine != "local" or what else MOUNT_LIMIT_S
         self.folder = os.path.join(ROOT, BUILDS[name][0])
-        self.junit = os.path.join(self.folder, "mount-tests.xml")
-        self.base = os.path.join(self.folder, "mount-tests")
+        runs = "-".join(filter(None, ["mount-tests", engine if engine != "local" else "", what]))
+        self.junit = os.path.join(self.folder, runs + ".xml")
+        self.base = os.path.join(self.folder, runs)
         unmount_below(self.base)
         if os.path.exists(self.junit):
             os.unlink(self.junit)
         self.out = tempfile.TemporaryFile()
         command = [PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--durations=8", "--basetemp", self.base,
                    "--junitxml", self.junit, *files]
-        environment = {**os.environ, **env, "NARADFS": os.path.join(self.folder, "mount", "naradfs"),
+        environment = {**os.environ, **env, "NARADFS_ENGINE": engine, "NARADFS": os.path.join(self.folder, "mount", "naradfs"),
                        "PYTHONDONTWRITEBYTECODE": "1"}
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=self.out,
                                         stderr=subprocess.STDOUT, start_new_session=True)
 
-    def finish(self, tally, limit_s=MOUNT_LIMIT_S):
-        good, output = finish(self.process, self.out, limit_s)
+    def finish(self, tally, limit_s=None):
+        good, output = finish(self.process, self.out, limit_s or self.limit_s)
         unmount_below(self.base)
-        what = f"mount tests, {self.name} build"
+        what = self.what
         passed = failed = 0
         skipped = []
         if os.path.exists(self.junit):
@@ -271,13 +276,34 @@ def threads(tally, long):
     unmount_below(folder)
 
 
+def tell(tally):
+    for line in tally.skipped:
+        print("skipped:", line)
+    print(f"took {time.monotonic() - tally.start:.0f} s")
+    print(f"{tally.passed} passed, {tally.failed} failed", flush=True)
+    return 1 if tally.failed else 0
+
+
+def other_engine(tally):
+    """The tests of JetStream alone, and beside them those that run on both engines."""
+    if build(tally, "gcc"):
+        files = sorted(glob.glob(os.path.join(ROOT, "tests", "mount", OF_SERVERS)))
+        for tests in [MountTests("gcc", {}, files, what="its-own"), MountTests("gcc", {}, engine="jetstream")]:
+            tests.finish(tally)
+    return tell(tally)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="one build, its unit tests and its mount tests")
     parser.add_argument("--long", action="store_true",
                         help="also what takes builds of its own: fuzzing (in CI always), ThreadSanitizer, mutants")
+    parser.add_argument("--engine", choices=["jetstream"],
+                        help="only the tests through a mount that this engine has: its own, and those that run on both")
     options = parser.parse_args()
     tally = Tally()
+    if options.engine:
+        return other_engine(tally)
 
     tally.one("floors: the checker's self-test", *run(["scripts/check-floors", "--self-test"]))
     tally.one("floors", *run(["scripts/check-floors"]))
@@ -295,8 +321,10 @@ def main():
     if "gcc" in built:
         sweeps(tally, options.long)
     # Three servers and their elections take minutes: with --long.
-    short = () if options.long else ("--ignore-glob=*/test_jetstream*.py",)
+    short = () if options.long else (f"--ignore-glob=*/{OF_SERVERS}",)
     beside = [MountTests(name, envs[name], ("tests/mount", *short)) for name in tested]
+    if options.long and "gcc" in tested:
+        beside.append(MountTests("gcc", {}, engine="jetstream"))
     if (options.long or os.environ.get("CI")) and not options.quick:
         beside.append(Fuzzing())
     for tests in beside:
@@ -308,11 +336,7 @@ def main():
         if os.environ.get("CI"):
             package(tally)
 
-    for line in tally.skipped:
-        print("skipped:", line)
-    print(f"took {time.monotonic() - tally.start:.0f} s")
-    print(f"{tally.passed} passed, {tally.failed} failed", flush=True)
-    return 1 if tally.failed or not tested else 0
+    return tell(tally) or (0 if tested else 1)
 
 
 if __name__ == "__main__":

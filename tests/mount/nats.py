@@ -1,15 +1,30 @@
-"""NATS servers for tests: a cluster of three on loopback with JetStream, or one; and a client that asks one question."""
+"""NATS servers for tests: a cluster of three on loopback with JetStream, or one; a client that asks one question; and mounts
+over them."""
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 
-from support import wait_for
+from support import NARADFS, Failed, Mount, wait_for
 
 SERVER = shutil.which("nats-server")
+N_ACCOUNTS = 12  # mounts of one test, and of those that are being emptied meanwhile
+MAX_PAYLOAD = 8 << 20
+OF_FILES = {"segment_bytes", "codec", "zstd_level", "max_acked_ahead"}  # settings that mean nothing here, and are refused
+
+
+def why_not():
+    """Why there is no JetStream to test, or None."""
+    if not SERVER:
+        return "nats-server is not installed"
+    with open(NARADFS, "rb") as file:
+        if b"$JS.API" not in file.read():
+            return "naradfs was built without libnats (-Djetstream)"
+    return None
 
 
 def free_ports(n):
@@ -23,7 +38,7 @@ def free_ports(n):
 
 
 class Server:
-    def __init__(self, base, number, port, cluster_port, routes):
+    def __init__(self, base, number, port, cluster_port, routes, settings):
         self.name = f"n{number}"
         self.port = port
         self.store = os.path.join(base, self.name)
@@ -36,7 +51,7 @@ class Server:
             cluster = f"cluster {{ name: test, host: 127.0.0.1, port: {cluster_port}, routes: [{listed}] }}\n"
         with open(self.config, "w", encoding="ascii") as file:
             file.write(f"server_name: {self.name}\nhost: 127.0.0.1\nport: {port}\n"
-                       f'jetstream {{ store_dir: "{self.store}", max_mem: 64M, max_file: 2G }}\n{cluster}')
+                       f'jetstream {{ store_dir: "{self.store}", max_mem: 64M, max_file: 2G }}\n{cluster}{settings}')
 
     def start(self):
         self.process = subprocess.Popen([SERVER, "-c", self.config, "-l", self.log], stdin=subprocess.DEVNULL,
@@ -53,15 +68,16 @@ class Server:
             self.process.kill()
             self.process.wait(30)
 
-    def ask(self, subject, payload=b"", limit_s=5):
+    def ask(self, subject, payload=b"", limit_s=5, user=None):
         """One request, its answer as JSON. Raises OSError when there is none."""
+        who = {"user": user, "pass": user} if user else {}
+        options = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, **who}
         with socket.create_connection(("127.0.0.1", self.port), limit_s) as connection:
             connection.settimeout(limit_s)
             file = connection.makefile("rwb")
             file.readline()  # INFO
-            file.write(b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true}\r\n'
-                       b"SUB _INBOX.test 1\r\n" + f"PUB {subject} _INBOX.test {len(payload)}\r\n".encode() + payload
-                       + b"\r\n")
+            file.write(f"CONNECT {json.dumps(options)}\r\nSUB _INBOX.test 1\r\n"
+                       f"PUB {subject} _INBOX.test {len(payload)}\r\n".encode() + payload + b"\r\n")
             file.flush()
             while True:
                 line = file.readline().split()
@@ -70,7 +86,7 @@ class Server:
                 if line[0] == b"PING":
                     file.write(b"PONG\r\n")
                     file.flush()
-                elif line[0] == b"HMSG":
+                elif line[0] in (b"HMSG", b"-ERR"):
                     raise OSError("nobody is there to answer")
                 elif line[0] == b"MSG":
                     return json.loads(file.read(int(line[-1])))
@@ -79,24 +95,24 @@ class Server:
 class Cluster:
     """n servers; JetStream answers when start returns."""
 
-    def __init__(self, base, n=3):
+    def __init__(self, base, n=3, settings=""):
         base = str(base)
         os.makedirs(base, exist_ok=True)
         ports = free_ports(2 * n)
         routes = ports[n:] if n > 1 else []
-        self.servers = [Server(base, i + 1, ports[i], ports[n + i], routes) for i in range(n)]
+        self.servers = [Server(base, i + 1, ports[i], ports[n + i], routes, settings) for i in range(n)]
         self.url = "nats://" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
 
-    def start(self):
+    def start(self, user=None):
         for server in self.servers:
             server.start()
-        self.wait_ready()
+        self.wait_ready(user=user)
         return self
 
-    def wait_ready(self, limit_s=40):
+    def wait_ready(self, limit_s=40, user=None):
         def ready():
             try:
-                return "error" not in self.ask("$JS.API.INFO")
+                return "error" not in self.ask("$JS.API.INFO", user=user)
             except OSError:
                 return False
 
@@ -106,13 +122,13 @@ class Cluster:
         for server in self.servers:
             server.end()
 
-    def ask(self, subject, payload=b""):
+    def ask(self, subject, payload=b"", user=None):
         failure = None
         for server in self.servers:
             if server.process.poll() is not None:
                 continue
             try:
-                return server.ask(subject, payload)
+                return server.ask(subject, payload, user=user)
             except OSError as error:
                 failure = error
         raise failure or OSError("no server runs")
@@ -141,3 +157,85 @@ class Cluster:
             return all(replica.get("current") for replica in cluster.get("replicas", []))
 
         wait_for(current, "all copies", limit_s, 0.2)
+
+
+class Accounts:
+    """One cluster, in which each mount has an account of its own: it sees no other's topics. Whoever gives one back leaves it
+    empty for the next."""
+
+    def __init__(self, base):
+        self.free = [f"a{n}" for n in range(N_ACCOUNTS)]
+        entries = "".join(f"  {name} {{ jetstream: enabled, users: [ {{ user: {name}, password: {name} }} ] }}\n"
+                          for name in self.free)
+        self.cluster = Cluster(base, settings=f"max_payload: {MAX_PAYLOAD}\naccounts {{\n{entries}}}\n")
+        self.cluster.start(self.free[0])
+
+    def take(self):
+        return self.free.pop(0)
+
+    def url(self, account):
+        return ",".join(f"nats://{account}:{account}@127.0.0.1:{server.port}" for server in self.cluster.servers)
+
+    def streams(self, account):
+        return self.cluster.ask("$JS.API.STREAM.NAMES", user=account)["streams"] or []
+
+    def give_back(self, account):
+        def emptied():
+            try:
+                names = self.streams(account)
+                for name in names:
+                    self.cluster.ask("$JS.API.STREAM.DELETE." + name, user=account)
+            except (OSError, KeyError):
+                return False
+            return not names
+
+        wait_for(emptied, "the account to be empty", 60, 0.05)
+        self.free.append(account)
+
+    def end(self):
+        self.cluster.end()
+
+
+class JetStreamMount(Mount):
+    """A mount over servers: nothing of it is on this machine."""
+
+    def __init__(self, base, url, options=""):
+        super().__init__(base, "engine=jetstream,url=" + url + ("," + options if options else ""))
+
+    @property
+    def data(self):
+        raise Failed("there is no data directory: this test is for the local engine, and its mark says so")
+
+    @data.setter
+    def data(self, path):
+        pass
+
+    def folders(self):
+        return [self.mnt]
+
+    def command(self, foreground=True):
+        return [self.binary, self.mnt, *(["-f"] if foreground else []), "-o", self.options]
+
+    def discard(self):
+        pass
+
+
+class TwinMount(JetStreamMount):
+    """One for a test that runs on both engines."""
+
+    def __init__(self, base, accounts, account, options):
+        super().__init__(base, accounts.url(account))
+        self.of_engine = self.options
+        self.options = options
+        self.streams = lambda: accounts.streams(account)
+
+    def command(self, foreground=True):
+        options = ",".join(filter(None, [self.of_engine, self.options]))
+        return [self.binary, self.mnt, *(["-f"] if foreground else []), "-o", options]
+
+    def kept_topics(self):
+        found = {re.fullmatch(r"narad_(.+)_[0-9a-f]{16}_p\d{5}", name) for name in self.streams() if name != "KV_narad"}
+        return sorted({match.group(1).replace("=", ".") for match in found})
+
+    def make(self, name, **config):
+        return super().make(name, **{key: value for key, value in config.items() if key not in OF_FILES})

@@ -16,6 +16,9 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 NARADFS = os.path.abspath(os.environ.get("NARADFS") or os.path.join(ROOT, "build", "mount", "naradfs"))
+JETSTREAM = os.environ.get("NARADFS_ENGINE", "local") == "jetstream"  # the engine that mounts are of
+DURABILITY = "quorum" if JETSTREAM else "fsync"
+SEGMENTS = {} if JETSTREAM else {"segments": "1"}  # how many a partition has that was made just now
 PYTHON = "/usr/bin/python3"
 XATTRS = ("hwm incarnation poisoned poison_reason oldest_offset next_offset frontier lag in_flight acked_ahead segments "
           "size_bytes durability").split()
@@ -78,8 +81,11 @@ class Mount:
         self.process = None
         self.n_starts = 0
         self.stderr_path = None
-        os.makedirs(self.data, exist_ok=True)
-        os.makedirs(self.mnt, exist_ok=True)
+        for folder in self.folders():
+            os.makedirs(folder, exist_ok=True)
+
+    def folders(self):
+        return [self.data, self.mnt]
 
     # -- life
 
@@ -244,6 +250,11 @@ class Mount:
 
     def data_part(self, name, number=0):
         return f"{self.data}/topics/{name}/p{number:05d}"
+
+    def kept_topics(self):
+        """The topics whose records are still kept somewhere, in order: that is what a daemon of tomorrow would find."""
+        records = {name[:-len(".topic")] for name in os.listdir(self.data + "/meta")}
+        return sorted(records | set(os.listdir(self.data + "/topics")))
 
     def make(self, name, **config):
         """Makes a topic with these settings; the path of its first partition."""

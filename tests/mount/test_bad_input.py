@@ -201,6 +201,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.local("the order of what comes back")
 @pytest.mark.limit(120)
 def test_a_thousand_handles_left_behind(m):
     """A process with a thousand of them is killed, again and again: descriptors, leases and memory come back."""
@@ -381,6 +382,7 @@ def test_a_line_of_100_mb_on_produce(m, where):
 # -- known defects
 
 
+@pytest.mark.local("segments")
 def test_retention_by_bytes_keeps_what_fits(m):
     """A limit of one segment: after a segment is full the newest records are still there."""
     part = m.make("t", segment_bytes=65536)

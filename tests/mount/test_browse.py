@@ -14,7 +14,7 @@ import time
 
 import pytest
 import seglog
-from support import (XATTRS, Background, Consumer, configure, drain, fails, lines, log, number, open_fails, produce,
+from support import (JETSTREAM, XATTRS, Background, Consumer, configure, drain, fails, lines, log, number, open_fails, produce,
                      read_file, read_rest, shell, wait_for, write_file, xattr)
 from test_faults import Inject, active_segment, need_strace
 
@@ -22,6 +22,7 @@ HOSTILE_NUMBERS = ["-1", "+1", "00", "01", "0x1", " 1", "1 ", "1\n", "1.0", "1e1
                    "9223372036854775808", "18446744073709551615", "18446744073709551616", "18446744073709551617",
                    "9" * 30, "\u0661", "one", "NaN", "-", ".x", "@1", "1@x"]
 BROWSE = ("from", "records", "by-time", "segments")
+FIRST_SEGMENT = () if JETSTREAM else (f"segments/{0:020d}.log",)
 
 
 def missing(path):
@@ -44,6 +45,7 @@ def metric(m, name):
 # -- shape
 
 
+@pytest.mark.local("segments")
 def test_shape(m):
     part = m.make("t")
     produce(part, "a", "b")
@@ -64,6 +66,7 @@ def test_shape(m):
     assert len(set(inodes)) == len(inodes)
 
 
+@pytest.mark.local("segments")
 def test_an_empty_partition(m):
     part = m.make("t")
     assert log(part) == read_file(part + "/from/start") == read_file(part + "/from/end") == b""
@@ -87,7 +90,8 @@ def test_folders_count_their_folders(m):
 # -- from
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.local("sizes of logs")
+@pytest.mark.parametrize("codec", ["none", pytest.param("zstd", marks=pytest.mark.local("segments"))])
 def test_from_every_offset(m, codec):
     part = m.make("t", codec=codec, segment_bytes=65536)
     rows = rows_of(400, 300)
@@ -106,6 +110,7 @@ def test_from_every_offset(m, codec):
         assert missing(part + "/from/401")
 
 
+@pytest.mark.local("sizes of logs")
 def test_from_seeks_and_grows(m):
     part = m.make("t")
     produce(part, *rows_of(100))
@@ -138,6 +143,7 @@ def test_who_closes_behind_an_answer_leaves_reading_ahead_alone(m):
     os.close(fd)
 
 
+@pytest.mark.local("sizes of logs")
 def test_from_end(m):
     part = m.make("t")
     produce(part, "a")
@@ -197,7 +203,7 @@ def test_long_names(m, length, error):
 # -- records
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("codec", ["none", pytest.param("zstd", marks=pytest.mark.local("segments"))])
 def test_records_are_exact(m, codec):
     part = m.make("t", codec=codec)
     rows = [b"", b"a", b"\0\xff\xfe", b"{\"json\": [1]}", b"\xca\xfe" * 500, b"\r", b"y" * (1 << 20), b"last"]
@@ -235,6 +241,7 @@ def test_reading_a_record_in_pieces(m):
     assert shell(f"sha1sum < {part}/records/0").stdout == shell(f"head -c -1 {part}/log | sha1sum").stdout
 
 
+@pytest.mark.local("segments")
 def test_the_listing_of_records_is_the_newest_thousand(m):
     part = m.make("t", segment_bytes=65536)
     produce(part, *rows_of(2500, 100))
@@ -283,6 +290,7 @@ KEYED = [(1_700_000_000_000, b"k", b"one"), (1_700_000_000_500, b"", b"none"),
          (1_700_000_001_000, b"\0\xff key \n", b"three"), (1_700_000_001_000, b"K" * 1000, b"")]
 
 
+@pytest.mark.local("the data directory")
 def test_keys(m):
     part = m.make("t")
     produce(part, "x")
@@ -315,6 +323,7 @@ def rfc3339(ms):
         f"{ms % 1000:03d}Z"
 
 
+@pytest.mark.local("the data directory")
 def test_by_time(m):
     part = m.make("t")
     produce(part, "x")
@@ -344,7 +353,8 @@ def test_by_time(m):
     assert [os.readlink(f"{part}/by-time/{ms}") for ms in (0, 1_700_000_000_501)] == ["../from/0", "../from/2"]
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.local("segments")
+@pytest.mark.parametrize("codec", ["none", pytest.param("zstd", marks=pytest.mark.local("segments"))])
 def test_by_time_over_many_segments(m, codec):
     part = m.make("t", segment_bytes=65536, codec=codec)
     for batch in range(12):
@@ -375,7 +385,8 @@ def test_times_that_do_not_parse(m, name):
 # -- segments
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.local("segments")
+@pytest.mark.parametrize("codec", ["none", pytest.param("zstd", marks=pytest.mark.local("segments"))])
 def test_segments_are_the_files(m, codec):
     part = m.make("t", segment_bytes=65536, codec=codec)
     rows = [os.urandom(2000).hex().encode() for _ in range(100)]
@@ -405,6 +416,7 @@ def test_segments_are_the_files(m, codec):
         assert missing(f"{part}/segments/{wrong}"), wrong
 
 
+@pytest.mark.local("segments")
 def test_the_active_segment_grows_and_seals(m):
     part = m.make("t")
     produce(part, "a")
@@ -427,6 +439,7 @@ def test_the_active_segment_grows_and_seals(m):
     os.close(fd)
 
 
+@pytest.mark.local("segments")
 def test_open_readers_survive_trim(m):
     part = m.make("t", segment_bytes=65536)
     rows = rows_of(300, 1000)
@@ -457,6 +470,7 @@ def test_open_readers_survive_trim(m):
         os.close(fd)
 
 
+@pytest.mark.local("the data directory")
 def test_damage(m):
     part = m.make("t", segment_bytes=65536)
     rows = rows_of(60, 3000)
@@ -504,7 +518,6 @@ def test_damage(m):
 def test_nothing_can_be_changed(m):
     part = m.make("t")
     produce(part, "a")
-    segment = f"segments/{0:020d}.log"
     for folder in BROWSE:
         for name in ("new", "5", f"{5:020d}.log"):
             path = f"{part}/{folder}/{name}"
@@ -515,7 +528,7 @@ def test_nothing_can_be_changed(m):
             assert fails(os.symlink, "x", path) == errno.EPERM, path
         assert fails(os.rmdir, f"{part}/{folder}") in (errno.EPERM, errno.ENOTEMPTY)
         assert fails(os.rename, f"{part}/{folder}", f"{part}/other") == errno.EPERM
-    for path in ("from/start", "from/end", "from/0", "records/0", segment):
+    for path in ("from/start", "from/end", "from/0", "records/0", *FIRST_SEGMENT):
         for flags in (os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC, os.O_WRONLY | os.O_APPEND):
             assert open_fails(f"{part}/{path}", flags) == errno.EPERM, path
         assert fails(os.truncate, f"{part}/{path}", 0) == errno.EPERM
@@ -527,6 +540,7 @@ def test_nothing_can_be_changed(m):
     assert log(part) == b"a\n"
 
 
+@pytest.mark.local("the data directory")
 def test_read_only_mount(m):
     part = m.make("t")
     produce(part, "a", "b")
@@ -549,7 +563,7 @@ def test_who_may_not_read_the_log_reads_none_of_it(mounts):
     part = m.make("t")
     produce(part, "secret")
     os.chmod(m.topic("t"), 0o755)
-    names = ("log", "from/start", "from/0", "records/0", "by-time/0", f"segments/{0:020d}.log")
+    names = ("log", "from/start", "from/0", "records/0", "by-time/0", *FIRST_SEGMENT)
     for name in names:
         assert as_nobody(m.mnt, f"grep -c secret topics/t/p00000/{name}") == (0, "1\n"), name
     os.chmod(part + "/log", 0o400)
@@ -565,8 +579,9 @@ def test_deletion_under_open_readers(m):
     part = m.make("t", segment_bytes=65536)
     produce(part, *rows_of(100, 2000))
     names = os.listdir(part + "/segments")
+    assert names or JETSTREAM
     produce(part, "last")
-    paths = ["log", "from/start", "from/end", "from/5", "records/5", f"segments/{names[0]}", f"segments/{names[-1]}"]
+    paths = ["log", "from/start", "from/end", "from/5", "records/5", *(f"segments/{name}" for name in names[:1] + names[-1:])]
     fds = [os.open(f"{part}/{path}", os.O_RDONLY) for path in paths]
     for fd in fds:
         os.pread(fd, 1 << 20, 0)
@@ -590,12 +605,13 @@ def test_deletion_under_open_readers(m):
 def test_poll(m):
     part = m.make("t")
     produce(part, "a")
-    for path in ("log", "from/start", "from/end", "from/0", "records/0", f"segments/{0:020d}.log"):
+    for path in ("log", "from/start", "from/end", "from/0", "records/0", *FIRST_SEGMENT):
         fd = os.open(f"{part}/{path}", os.O_RDONLY)
         assert select.select([fd], [], [], 0)[0] == [fd], path
         os.close(fd)
 
 
+@pytest.mark.local("segments")
 def test_scans_of_the_new_folders(m, tmp_path):
     part = m.make("t", segment_bytes=65536)
     rows = rows_of(1500, 300)
@@ -622,6 +638,7 @@ def test_scans_of_the_new_folders(m, tmp_path):
 # -- metrics
 
 
+@pytest.mark.local("metrics")
 def test_metrics(m):
     part = m.make("t")
     before = metric(m, "narad_commits_total")
@@ -651,6 +668,7 @@ def open_partitions(m):
     return metric(m, "narad_partitions_open")
 
 
+@pytest.mark.local("opening and closing of partitions")
 def test_what_is_not_used_closes(mounts):
     m, part = idle(mounts)
     rows = rows_of(100, 2000)
@@ -672,6 +690,7 @@ def test_what_is_not_used_closes(mounts):
     assert drain(part) == lines(*rows, "more")
 
 
+@pytest.mark.local("opening and closing of partitions")
 @pytest.mark.parametrize("path", ["log", "from/start", "from/end", "from/3", f"segments/{0:020d}.log", "produce", "ack",
                                   "consume", "consume.jsonl", "drain"])
 def test_an_open_file_keeps_its_partition_open(mounts, path):
@@ -694,6 +713,7 @@ def test_an_open_file_keeps_its_partition_open(mounts, path):
         wait_for(lambda: open_partitions(m) == 0, "the partition to close")
 
 
+@pytest.mark.local("opening and closing of partitions")
 def test_a_record_is_held_by_its_handle(mounts):
     m, part = idle(mounts)
     produce(part, "kept")
@@ -704,6 +724,7 @@ def test_a_record_is_held_by_its_handle(mounts):
     os.close(fd)
 
 
+@pytest.mark.local("opening and closing of partitions")
 def test_everything_at_once_over_closing_partitions(mounts):
     """Readers, writers and closes side by side."""
     m, part = idle(mounts, ms=1)
@@ -770,6 +791,7 @@ def quick(call, *arguments):
     return value
 
 
+@pytest.mark.local("a disk that fails")
 @pytest.mark.limit(120)
 def test_a_slow_partition_stops_nobody_else(m):
     part, other = m.part("t"), m.part("u")
@@ -801,6 +823,7 @@ def verb(part, line):
         file.write(line)
 
 
+@pytest.mark.local("a disk that fails")
 @pytest.mark.limit(120)
 def test_changes_that_wait_stop_nobody_else(m):
     """More of them than the daemon has workers."""
@@ -825,6 +848,7 @@ def test_changes_that_wait_stop_nobody_else(m):
     assert b"linger_ms=7\n" in read_file(m.topic("t") + "/config")
 
 
+@pytest.mark.local("a disk that fails")
 @pytest.mark.limit(120)
 def test_a_stop_answers_what_waits(m):
     part = m.part("t")
@@ -844,6 +868,7 @@ def test_a_stop_answers_what_waits(m):
     assert read_file(part + "/records/0") == b"slow"
 
 
+@pytest.mark.local("a disk that fails")
 @pytest.mark.limit(120)
 def test_a_cut_connection_ends_what_waits(m):
     part = m.part("t")
@@ -862,6 +887,7 @@ def test_a_cut_connection_ends_what_waits(m):
     assert read_file(part + "/records/0") == b"slow"
 
 
+@pytest.mark.local("a disk that fails")
 @pytest.mark.limit(120)
 def test_a_stopped_client_leaves_nothing_behind(m):
     """Requests that wait are not given up, whatever happens to who asked."""

@@ -118,6 +118,7 @@ def test_lines_on_the_handle(m):
         assert consumer.read() == b"d\n"
 
 
+@pytest.mark.local("the order of what comes back")
 def test_nacked_records_come_back_lowest_first(m):
     part = m.make("t")
     produce(part, *"abcd")
@@ -504,6 +505,7 @@ def test_drain_takes_all_and_settles(m):
     assert drain(part) == b"more\n"
 
 
+@pytest.mark.local("the order of what comes back")
 def test_drain_settles_on_the_next_read_only(m):
     part = m.make("t")
     produce(part, *[b"%04d" % i for i in range(100)])
@@ -517,6 +519,7 @@ def test_drain_settles_on_the_next_read_only(m):
     assert drain(part) == lines(*[b"%04d" % i for i in range(10, 100)])
 
 
+@pytest.mark.local("the order of what comes back")
 def test_drain_of_a_record_longer_than_the_buffer(m):
     part = m.make("t")
     produce(part, b"x" * 10000, "y")
@@ -677,6 +680,7 @@ def test_acks_out_of_order(m):
     assert (frontier(part), number(part, "acked_ahead"), number(part, "lag")) == (10, 0, 0)
 
 
+@pytest.mark.local("max_acked_ahead")
 def test_the_cap_on_acked_ahead(m):
     part = m.make("t", max_acked_ahead=4)
     produce(part, *range(10))
@@ -697,6 +701,7 @@ def test_the_cap_on_acked_ahead(m):
         assert consumer.read() == b"7\n"
 
 
+@pytest.mark.local("the number in flight")
 @pytest.mark.parametrize("how", ["clean", "kill"])
 def test_settled_records_stay_settled_over_a_restart(m, how):
     part = m.make("t")
@@ -713,6 +718,7 @@ def test_settled_records_stay_settled_over_a_restart(m, how):
     assert [item["offset"] for item in take(part)] == [5, 6, 8, 9, 10, *range(12, 20)]
 
 
+@pytest.mark.local("a mount that was killed")
 def test_fsync_of_ack_survives_a_kill(m):
     part = m.make("t")
     produce(part, *range(10))
@@ -737,6 +743,7 @@ def test_fsync_of_consume_survives_a_kill(m):
     assert drain(part) == lines(*range(6, 10))
 
 
+@pytest.mark.local("a mount that was killed")
 def test_unsettled_leases_come_back_after_a_kill(m):
     part = m.make("t")
     produce(part, "a", "b")

@@ -628,6 +628,7 @@ def resident_mib(m):
         return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) // 1024
 
 
+@pytest.mark.local("the longest records")
 def test_longest_key(m):
     part = m.make("t")
     send(part, "produce.bin", binary(b"1", b"k" * KEY_MAX))
@@ -971,7 +972,7 @@ def consumed_payload(text):
 
 @pytest.mark.limit(120)
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("codec", ["none", pytest.param("zstd", marks=pytest.mark.local("segments"))])
 def test_all_ways_in_and_out_agree(m, seed, codec):
     rng = random.Random(seed)
     part = m.make("t", codec=codec, max_in_flight=100000)

@@ -7,13 +7,12 @@ import re
 
 import pytest
 
-from nats import SERVER
+from nats import why_not
 from support import configure, fails, log, open_fails, produce, read_file, wait_for, xattr
-from test_jetstream import built, mount_on, name, servers, stream_of  # noqa: F401
+from test_jetstream import mount_on, name, servers, stream_of  # noqa: F401
 
 pytestmark = [
-    pytest.mark.skipif(not SERVER, reason="nats-server is not installed"),
-    pytest.mark.skipif(not built(), reason="naradfs was built without libnats (-Djetstream)"),
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
     pytest.mark.limit(120),
 ]
 

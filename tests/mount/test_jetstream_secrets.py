@@ -7,14 +7,12 @@ import tempfile
 import pytest
 
 import nkeys
-from nats import SERVER, Cluster
+from nats import Cluster, JetStreamMount, why_not
 from support import NARADFS, SANITIZED, Failed, Mount, log, produce, read_file, wait_for
-from test_jetstream import JetStreamMount, built
 from test_systemd import Service, systemd  # noqa: F401
 
 pytestmark = [
-    pytest.mark.skipif(not SERVER, reason="nats-server is not installed"),
-    pytest.mark.skipif(not built(), reason="naradfs was built without libnats (-Djetstream)"),
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
     pytest.mark.limit(120),
 ]
 

@@ -81,7 +81,8 @@ def check_everywhere(part, data, seed=2, n=60):
         os.close(fd)
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.local("sizes of logs")
+@pytest.mark.parametrize("codec", ["none", pytest.param("zstd", marks=pytest.mark.local("segments"))])
 def test_every_record_in_order_and_exactly_sized(m, codec):
     part = m.make("t", codec=codec, segment_bytes=65536)
     payloads = fill(part, 600)
@@ -122,6 +123,7 @@ def test_an_object_is_the_one_of_consume_without_its_handle(m):
         assert int(xattr(f"{part}/records/{row['offset']}", "timestamp")) == row["timestamp"]
 
 
+@pytest.mark.local("sizes of logs")
 def test_an_empty_partition_and_the_first_record(m):
     part = m.make("t")
     fd = os.open(f"{part}/log.jsonl", os.O_RDONLY)
@@ -133,6 +135,7 @@ def test_an_empty_partition_and_the_first_record(m):
     os.close(fd)
 
 
+@pytest.mark.local("sizes of logs")
 def test_it_grows_with_the_high_watermark(m):
     part = m.make("t", segment_bytes=65536)
     fd = os.open(f"{part}/log.jsonl", os.O_RDONLY)
@@ -160,6 +163,7 @@ def test_unsynced_records_are_not_in_it(m):
     assert len(content(part)) > len(before)
 
 
+@pytest.mark.local("sizes of logs")
 def test_tools(m):
     part = m.make("t", segment_bytes=65536)
     fill(part, 300)
@@ -197,6 +201,7 @@ def test_tail_follows(m):
         tail.stdout.close()
 
 
+@pytest.mark.local("sizes of logs")
 def test_positions_stay_when_retention_cuts_the_head(m):
     part = m.make("t", segment_bytes=65536)
     fill(part, 600)
@@ -230,6 +235,7 @@ def side_files(m, topic="t"):
     return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".rendered"))
 
 
+@pytest.mark.local("the data directory")
 def test_side_files_are_made_used_and_removed(m):
     part = m.make("t", segment_bytes=65536)
     fill(part, 600)
@@ -248,6 +254,7 @@ def test_side_files_are_made_used_and_removed(m):
     assert {os.path.basename(path).split(".")[0] for path in side_files(m)} <= names
 
 
+@pytest.mark.local("the data directory")
 @pytest.mark.parametrize("how", ["removed", "cut", "flipped", "foreign", "longer", "empty"])
 def test_bad_side_files_change_nothing(m, how):
     part = m.make("t", segment_bytes=65536)
@@ -272,6 +279,7 @@ def test_bad_side_files_change_nothing(m, how):
         assert os.path.getsize(path) > 80, "it was not written again"
 
 
+@pytest.mark.local("the data directory")
 def test_a_side_file_spares_the_reading(m):
     """With it, the size is known although the segment's records cannot be read any more."""
     part = m.make("t", segment_bytes=65536)
@@ -289,6 +297,7 @@ def test_a_side_file_spares_the_reading(m):
     check_size(part)
 
 
+@pytest.mark.local("the data directory")
 def test_orphaned_side_files_are_removed(m):
     part = m.make("t", segment_bytes=65536)
     fill(part, 400)
@@ -301,6 +310,7 @@ def test_orphaned_side_files_are_removed(m):
     assert not os.path.exists(orphan)
 
 
+@pytest.mark.local("the data directory")
 def test_damage_is_passed_over(m):
     part = m.make("t", segment_bytes=65536)
     for i in range(300):
@@ -328,6 +338,7 @@ def test_damage_is_passed_over(m):
     assert check_size(part) == left
 
 
+@pytest.mark.local("the data directory")
 def test_read_only(mounts):
     m = mounts()
     part = m.make("t", segment_bytes=65536)
@@ -356,6 +367,7 @@ def test_times_modes_and_attributes_are_those_of_log(m):
     assert os.stat(f"{part}/log.jsonl").st_mode & 0o777 == 0o400, "who may not read the one may not read the other"
 
 
+@pytest.mark.local("opening and closing of partitions")
 def test_a_closed_partition_is_not_opened_for_its_size(m):
     part = m.make("t")
     produce(part, "one", "two")
@@ -387,6 +399,7 @@ def test_deletion_under_an_open_one(m):
     os.close(fd)
 
 
+@pytest.mark.local("sizes of logs")
 def test_many_read_at_once_while_it_grows_and_rolls(m):
     part = m.make("t", segment_bytes=65536)
     fill(part, 100)

@@ -186,6 +186,7 @@ def right_masks(m):
                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGBUS))
 
 
+@pytest.mark.local("the ingress log")
 @pytest.mark.skipif(WATCHES_THREADS, reason="ThreadSanitizer has a thread of its own, which takes no signal")
 @pytest.mark.limit(60)
 def test_which_thread_takes_which_signal(m):

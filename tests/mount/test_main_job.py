@@ -44,8 +44,9 @@ def real_file(real_lines, tmp_path):
     return str(path)
 
 
+@pytest.mark.local("segments")
 @pytest.mark.limit(120)
-@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("codec", ["none", pytest.param("zstd", marks=pytest.mark.local("segments"))])
 def test_one_writer_is_byte_identical(m, real_file, real_lines, codec):
     part = m.make("logs", codec=codec, segment_bytes=1 << 20)
     shell(f"cat {real_file} > {part}/produce", limit_s=60)

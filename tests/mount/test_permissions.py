@@ -11,12 +11,13 @@ import subprocess
 import traceback
 
 import pytest
-from support import (configure, drain, fails, log, name_of, number, open_fails, produce, read_file, take, wait_for, write_all,
+from support import (JETSTREAM, configure, drain, fails, log, name_of, number, open_fails, produce, read_file, take, wait_for, write_all,
                      write_file, xattr)
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
 
 TEAM = 6000
+SEGMENT = "segments/00000000000000000000.log"
 
 
 class User:
@@ -196,7 +197,7 @@ def of_the_partition():
         yield Operation(f"ctl {verb.decode()}", {**way, P + "/ctl": W}, do_write, P + "/ctl", verb + b"\n")
     yield Operation("attribute of the partition", {T: X, P: R}, os.getxattr, P, "user.narad.lag")
     for name, folder in (("log", ""), ("log.jsonl", ""), ("from/start", "from"), ("from/1", "from"), ("records/1", "records"),
-                         ("segments/00000000000000000000.log", "segments")):
+                         (SEGMENT, "segments")):
         needs = {**way, P + "/log": R, **({f"{P}/{folder}": X} if folder else {})}
         yield Operation(name, needs, do_read, f"{P}/{name}")
         yield Operation(f"attribute of {name}", needs, os.getxattr, f"{P}/{name}", "user.narad.hwm")
@@ -207,7 +208,9 @@ def of_the_partition():
         yield Operation(f"list {folder}", {**way, f"{P}/{folder}": R}, do_list, f"{P}/{folder}")
 
 
-OPERATIONS = [*in_a_folder(T), *in_a_folder(P), *of_the_topic(), *of_the_partition()]
+LOCAL = {"attach", "detach", "child's status", "ctl roll", "ctl trim 1", SEGMENT, "attribute of " + SEGMENT}  # of that engine alone
+OPERATIONS = [operation for operation in (*in_a_folder(T), *in_a_folder(P), *of_the_topic(), *of_the_partition())
+              if not (JETSTREAM and operation.name in LOCAL)]
 
 FILES = ["", "/config", "/ctl", "/status", "/produce", "/produce.jsonl", "/produce.bin", "/ack", "/children", "/.streams",
          "/.streams/consume", "/.streams/consume.jsonl", "/.streams/consume.bin", "/.streams/drain"]
@@ -249,7 +252,7 @@ class Matrix:
             arguments.remove("receipt")
             arguments[1] += handle.encode() + b"\n"
         attached = os.path.exists(f"{self.m.mnt}/{T}/children/c")
-        if attached == (operation.name == "attach"):
+        if attached == (operation.name == "attach") and not JETSTREAM:
             (os.rmdir if attached else os.mkdir)(f"{self.m.mnt}/{T}/children/c")
         return arguments
 
@@ -435,6 +438,7 @@ def test_chown_of_a_whole_topic(mounts):
     assert {row[:2] for row in owners_and_modes(m, "topics/u").values()} == {(OWNER.uid, TEAM)}
 
 
+@pytest.mark.local("the data directory")
 def test_what_is_so_already_is_not_written_again(m):
     """chown -R says the same of every record that is listed: one change of the topic's record is enough."""
     part = m.make("t")
@@ -457,7 +461,7 @@ def test_a_new_owner_at_once(mounts):
     part = m.make("t")
     os.chown(m.topic("t"), OWNER.uid, TEAM)
     for n in range(5):
-        OWNER.does(m.mnt, do_write, P + "/ctl", b"roll\n")
+        OWNER.does(m.mnt, do_write, P + "/ctl", b"seek start\n")
         OWNER.does(m.mnt, do_write, T + "/ctl", b"partitions %d\n" % (n + 2))
         OWNER.does(m.mnt, produce, P, "x")
         os.chown(m.topic("t"), OTHER.uid, OTHER.gid)
@@ -513,6 +517,7 @@ def test_access_says_what_open_says(mounts):
 # -- two users
 
 
+@pytest.mark.local("fan-out")
 def test_two_users(mounts):
     """Each reads, settles and changes its own, and nothing of the other's; with another umask, the other may look."""
     m = mounts(options="allow_other,umask=0")
@@ -537,6 +542,7 @@ def test_two_users(mounts):
         assert user.does(m.mnt, drain, f"topics/{name}") == b"mine\n"
 
 
+@pytest.mark.local("fan-out")
 def test_a_closed_folder_closes_what_is_in_it_to_children(mounts):
     """A topic is attached by its name: nobody attaches one whose folder it may not enter, whatever `produce` in it allows, nor
     copies records that it may not read."""

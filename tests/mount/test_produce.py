@@ -400,7 +400,7 @@ def test_partitions_of_a_topic_are_apart(m):
         assert log(m.part("t", n)) == lines(*[f"{n}-{i}" for i in range(n + 1)])
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("codec", ["none", pytest.param("zstd", marks=pytest.mark.local("segments"))])
 def test_codecs_change_nothing_that_is_seen(m, codec):
     part = m.make("t", codec=codec)
     text = lines(*[f'{{"number": {i}, "name": "record"}}' for i in range(5000)])
@@ -419,6 +419,7 @@ def test_codecs_change_nothing_that_is_seen(m, codec):
         assert number(part, "size_bytes") < len(text) / 3
 
 
+@pytest.mark.local("sizes of logs")
 def test_log_has_an_exact_size_and_seeks(m):
     part = m.make("t", segment_bytes=65536)
     sizes = [(i * 7919) % 3000 for i in range(400)]

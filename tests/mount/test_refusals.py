@@ -200,6 +200,7 @@ def test_options_of_jetstream(tmp_path, option, words):
     assert os.listdir(tmp_path / "mnt") == []
 
 
+@pytest.mark.local("the data directory")
 def test_mount_points(m, tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "full").mkdir()
@@ -222,6 +223,7 @@ def test_mount_points(m, tmp_path):
     assert f"in use by the process with pid {m.process.pid}" in start(m.data, tmp_path / "other")
 
 
+@pytest.mark.local("the data directory")
 def test_data_of_a_newer_version(m, tmp_path):
     m.make("t")
     m.stop()
@@ -247,6 +249,7 @@ def something_else(path, kind):
         write_file(path, b"", os.O_CREAT)
 
 
+@pytest.mark.local("the data directory")
 @pytest.mark.parametrize("name, kind, remedy", [
     ("lock", "folder", "/lock is not a regular file; remove it (rm -r "),
     ("lock", "fifo", "/lock is not a regular file; remove it"),

@@ -64,6 +64,7 @@ def test_worker_that_exits_on_a_full_disk(small_disk, on_small_disk):
     assert drain(part) == lines(*NAMES)
 
 
+@pytest.mark.local("the data directory")
 def test_a_file_that_speaks_of_records_to_come(m):
     """Before it is put right no record gets an offset that it calls settled; then every record is delivered."""
     part = m.make("q")
@@ -93,6 +94,7 @@ def consumed_one(m, topic, **config):
     return part, m.data_part(topic) + "/consumer.ahead"
 
 
+@pytest.mark.local("a disk that fails")
 @pytest.mark.parametrize("calls", ["fdatasync,fsync", "pwritev,pwrite64,pwritev2"])
 @pytest.mark.parametrize("after", ["close", "retry", "kill"])
 def test_failing_disk(m, calls, after):
@@ -124,6 +126,7 @@ def test_failing_disk(m, calls, after):
     assert log(part) == lines("0", *NAMES)
 
 
+@pytest.mark.local("a disk that fails")
 @pytest.mark.parametrize("number_", [0, 1])
 def test_failing_partition_of_a_topic(m, number_):
     """They are settled in order, up to the one that fails."""

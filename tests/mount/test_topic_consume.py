@@ -242,6 +242,7 @@ def test_stop_ends_the_wait(m, topic):
 # ---- trouble ----
 
 
+@pytest.mark.local("the data directory")
 def test_a_partition_out_of_service_hinders_no_other(m, topic):
     fill(m, 1)
     m.stop()
@@ -254,6 +255,7 @@ def test_a_partition_out_of_service_hinders_no_other(m, topic):
         assert consumer.none()
 
 
+@pytest.mark.local("opening and closing of partitions")
 def test_partitions_stay_open_while_the_topic_is_consumed(mounts):
     m = mounts(options="idle_close_ms=100")
     m.make("t", partitions=3)

@@ -211,6 +211,7 @@ def test_a_clean_stop_leaves_nothing_behind(m, topic):
 # ---- trouble ----
 
 
+@pytest.mark.local("the data directory")
 def test_a_partition_out_of_service_is_passed_over(m, topic):
     produce(topic, *range(8))
     arrive(m, 8)
@@ -278,6 +279,7 @@ def test_configured_growth_takes_its_share(m, topic):
     assert [number(m.part("t", n), "hwm") for n in range(6)] == [10] * 6
 
 
+@pytest.mark.local("the ingress log")
 def test_read_only_mount_leaves_the_wal_alone(mounts):
     m = mounts()
     m.make("t", partitions=2)

@@ -121,6 +121,7 @@ def actions(topics):
     return [make, delete, write, write, write, consume, consume, consume_jsonl, consume_jsonl, read_along, administer]
 
 
+@pytest.mark.local("many partitions")
 @pytest.mark.limit(60)
 def test_topics_come_and_go_under_traffic(m):
     pids = [client(6, n, action) for n, action in enumerate(actions(m.mnt + "/topics"))]
@@ -153,6 +154,7 @@ def test_fsync_beside_a_close_of_the_same_node(m):
     assert set(log(part).split(b"\n")) == {b"x", b""}
 
 
+@pytest.mark.local("segments")
 def test_verbs_beside_a_delete_return(m):
     for n in range(5):
         part = m.make(f"t{n}")
@@ -173,6 +175,7 @@ def test_verbs_beside_a_delete_return(m):
         assert {one.join(20) for one in rolls} <= {errno.EIDRM, errno.ENOENT, errno.ESTALE}
 
 
+@pytest.mark.local("a disk that fails")
 def test_a_file_size_limit_is_an_error_of_the_write(m):
     part = m.make("t", linger_ms=60000)
     produce(part, "a")

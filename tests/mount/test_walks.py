@@ -122,6 +122,7 @@ def test_walk(busy, tool, tmp_path, monkeypatch):
         assert abs(os.stat(copy).st_mtime - os.stat(busy.m.part("t")).st_mtime) < 1
 
 
+@pytest.mark.local("the data directory")
 @pytest.mark.limit(120)
 def test_damage_that_nobody_has_met_is_reported_by_its_names(m, tmp_path):
     """By the first walk, and no more by the next one."""
