@@ -45,6 +45,9 @@ MUTANTS = [
     ("ctl", "fs/lines.c", "if (size == 0 || (size > 1 && text[0] == '0'))", "if (size == 0)"),
     ("time_name", "fs/time_name.c", "(year % 100 != 0 || year % 400 == 0)", "year % 100 != 0"),
     ("manifest", "ctl/manifest.c", "|| !is_canonical(manifest, text, size)", ""),
+    ("js_answers", "engine/jetstream/answers.c", "if (rc == 0 && sequence == 0)", "if (rc == 0 && sequence == 12)"),
+    ("js_answers", "engine/jetstream/answers.c", "if (g_ascii_iscntrl(*c))", "if (*c == '\\n')"),
+    ("js_answers", "engine/jetstream/names.c", "*ret_partition = (uint32_t)number;", "*ret_partition = (uint32_t)number + (number > 99);"),
     ("unpack", "ctl/unpack.c", "if (rc == 0 && crc != file->crc)", "if (rc == 0 && crc == 1)"),
 ]
 

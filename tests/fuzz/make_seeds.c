@@ -431,6 +431,47 @@ static void put_archives(void)
     nrd_manifest_free(m);
 }
 
+/* As nats-server 2.9 says it, but for what nobody here looks at. */
+static void put_answers(void)
+{
+    static const struct {
+        uint8_t kind;
+        const char *name, *text;
+    } seeds[] = {
+        { 0, "stream",
+          "{\"type\":\"io.nats.jetstream.api.v1.stream_info_response\",\"config\":{\"name\":\"s\",\"max_age\":0,"
+          "\"storage\":"
+          "\"file\",\"num_replicas\":3},\"created\":\"2026-11-30T11:36:19.245678901Z\",\"state\":{\"messages\":5,"
+          "\"bytes\":"
+          "210,\"first_seq\":5,\"first_ts\":\"2026-11-30T11:36:19.2Z\",\"last_seq\":9,\"last_ts\":\"2026-11-30T11:36:"
+          "20Z\"}}" },
+        { 1, "consumer",
+          "{\"stream_name\":\"s\",\"name\":\"narad\",\"config\":{\"durable_name\":\"narad\",\"opt_start_seq\":4},"
+          "\"delivered\":"
+          "{\"consumer_seq\":3,\"stream_seq\":7},\"ack_floor\":{\"consumer_seq\":2,\"stream_seq\":6},\"num_ack_"
+          "pending\":1,"
+          "\"num_pending\":2}" },
+        { 2, "message",
+          "{\"message\":{\"subject\":\"$KV.narad.t\",\"seq\":4,\"hdrs\":\"TkFUUy8xLjANCktleTogdg0KDQo=\",\"data\":"
+          "\"aGk=\","
+          "\"time\":\"2026-11-30T11:36:19Z\"}}" },
+        { 3, "published", "{\"stream\":\"s\",\"seq\":77,\"duplicate\":true}" },
+        { 3, "error",
+          "{\"error\":{\"code\":400,\"err_code\":10071,\"description\":\"wrong last sequence: 3\"},\"seq\":0}" },
+        { 4, "success", "{\"success\":true}" },
+        { 5, "ack", "$JS.ACK.narad_a_b_00_p00012.narad.3.44.50.1796038579245000001.9" },
+        { 5, "ack-long", "$JS.ACK.hub.ACCOUNT.narad_a_00_p00001.narad_3.1.2.3.4.5.random" },
+        { 6, "time", "2026-11-30T11:36:19.245678901Z" },
+        { 7, "servers", "nats://me:p%2Css%40w@a:4222,b,[::1]:4223" },
+        { 7, "servers-tls", "tls://token@a:1,token@b:2" },
+    };
+    for (size_t i = 0; i < G_N_ELEMENTS(seeds); i++) {
+        GByteArray *bytes = BEGIN(seeds[i].kind);
+        add_text(bytes, seeds[i].text);
+        put("js_answers", seeds[i].name, bytes);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -446,5 +487,6 @@ int main(int argc, char **argv)
     put_lines();
     put_jsonl_out();
     put_archives();
+    put_answers();
     return 0;
 }
