@@ -31,7 +31,7 @@ class Guarded(Cluster):
         with open(self.server.config, "a", encoding="utf-8") as file:
             file.write(text)
 
-    def wait_ready(self, limit_s=40):
+    def wait_ready(self, limit_s=40, user=None):
         def ready():
             if self.server.process.poll() is not None:
                 raise Failed(read_file(self.server.log).decode())
