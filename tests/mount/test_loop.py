@@ -202,6 +202,7 @@ def test_which_thread_takes_which_signal(m):
     load.stop()
 
 
+@pytest.mark.local("the data directory")
 @pytest.mark.limit(60)
 def test_stop_in_the_background_under_load(mounts):
     m = mounts(start=False)

@@ -355,6 +355,7 @@ def out_of_order(records):
     return wrong
 
 
+@pytest.mark.local("a disk that fails")
 @pytest.mark.limit(120)
 def test_keys_keep_their_order_around_failing_partitions(m):
     """Partitions are poisoned, records go elsewhere, partitions get well: in each the records of a key stand in order."""
