@@ -22,7 +22,7 @@ DEFAULT_LIMIT_S = 60
 BOTH = [f"test_{name}.py" for name in (
     "produce framings consume settle topic_produce topic_consume waiting browse tree contract permissions bad_input log_jsonl "
     "walks clients refusals status traffic calls loop").split()]
-DISKS = "a disk that fails"  # why a test that makes one of its own is for the local engine
+DISKS = "a disk that fails"  # why a test that makes one of its own, or makes one fail, is for the local engine
 
 
 def pytest_configure(config):
@@ -38,7 +38,7 @@ def pytest_configure(config):
 
 def why_local(item):
     marker = item.get_closest_marker("local")
-    return marker.args[0] if marker else DISKS if "disks" in item.fixturenames else None
+    return marker.args[0] if marker else DISKS if {"disks", "busy"} & set(item.fixturenames) else None
 
 
 def pytest_collection_modifyitems(config, items):
