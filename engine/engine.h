@@ -67,7 +67,8 @@ typedef struct NrdEngineOptions {
  * person. Call it after the process has daemonized: it starts threads. */
 int nrd_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, char **ret_why) NRD_MUST_CHECK;
 
-/* Answers every parked reader with -ENODEV, and every later take. Commits go on. Does not block. */
+/* Answers every parked reader with -ENODEV, and every later take; whoever waits for other machines gets it soon. Commits go on
+ * (to other machines: while they answer). Does not block. It may be called more than once. */
 void nrd_engine_stop(NrdEngine *engine);
 
 /* Commits what producers still hold, writes every frontier and high watermark, closes the files. All producers, readers
@@ -127,6 +128,10 @@ typedef struct NrdSummary {
     uint64_t fan_lag, fan_lag_delayed;        /* records not copied yet, to children without a delay and with one */
     uint64_t n_fan_failing;                   /* partitions of parents, once a child, whose last pass failed */
     uint64_t n_produced, n_copied, n_settled; /* records, since the start of the process; copies are not produced */
+    bool has_servers;                         /* the records are on other machines; only then: */
+    bool connected;                           /* ... one of which answers */
+    int64_t connection_ms;                    /* since when that is so; Unix milliseconds */
+    char *connection_refused;                 /* what they say to who connects, in a few words; NULL: nothing */
     GPtrArray *troubles;                      /* of NrdTrouble*, by topic and partition, NRD_MAX_TROUBLES at most */
 } NrdSummary;
 
@@ -205,6 +210,7 @@ char *nrd_topic_refusal(NrdTopic *topic, int64_t *ret_ms);
 
 /* One number of the settings, as a value in force; never blocks. */
 int64_t nrd_topic_max_record_bytes(NrdTopic *topic);
+int64_t nrd_topic_max_key_bytes(NrdTopic *topic);   /* what the engine has room for; INT64_MAX: any key */
 int64_t nrd_topic_consume_wait_ms(NrdTopic *topic); /* -1: for ever */
 
 /* ---- fan-out: a child gets a copy of every record that its parent commits ---- */

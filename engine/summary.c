@@ -166,4 +166,5 @@ void nrd_local_engine_summary(NrdEngine *engine, NrdSummary *ret_summary)
 void nrd_summary_clear(NrdSummary *summary)
 {
     g_clear_pointer(&summary->troubles, g_ptr_array_unref);
+    g_clear_pointer(&summary->connection_refused, g_free);
 }

@@ -41,6 +41,7 @@
     X(topic_config_lines)                                                                                              \
     X(topic_config_write)                                                                                              \
     X(topic_refusal)                                                                                                   \
+    X(topic_max_key_bytes)                                                                                             \
     X(topic_max_record_bytes)                                                                                          \
     X(topic_consume_wait_ms)                                                                                           \
     X(topic_attach)                                                                                                    \

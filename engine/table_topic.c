@@ -117,6 +117,11 @@ char *nrd_topic_refusal(NrdTopic *topic, int64_t *ret_ms)
     return nrd_table_of(topic)->topic_refusal(topic, ret_ms);
 }
 
+int64_t nrd_topic_max_key_bytes(NrdTopic *topic)
+{
+    return nrd_table_of(topic)->topic_max_key_bytes(topic);
+}
+
 int64_t nrd_topic_max_record_bytes(NrdTopic *topic)
 {
     return nrd_table_of(topic)->topic_max_record_bytes(topic);

@@ -160,6 +160,11 @@ int nrd_local_topic_config_write(NrdTopic *topic, const char *text, size_t size)
     return rc;
 }
 
+int64_t nrd_local_topic_max_key_bytes(NrdTopic *topic)
+{
+    return INT64_MAX;
+}
+
 int64_t nrd_local_topic_max_record_bytes(NrdTopic *topic)
 {
     pthread_mutex_lock(&topic->lock);

@@ -14,8 +14,11 @@
 
 void nrd_framing_init(NrdFraming *framing, NrdFramingKind kind, NrdPartialBudget *budget)
 {
-    *framing =
-        (NrdFraming){ .kind = kind, .budget = budget, .partial = g_byte_array_new(), .refused = g_byte_array_new() };
+    *framing = (NrdFraming){ .kind = kind,
+                             .budget = budget,
+                             .max_key = NRD_KEY_MAX,
+                             .partial = g_byte_array_new(),
+                             .refused = g_byte_array_new() };
 }
 
 void nrd_framing_clear(NrdFraming *framing)
@@ -63,6 +66,13 @@ static int too_long(NrdFraming *framing, const char *why)
     return -EMSGSIZE;
 }
 
+static int key_too_long(NrdFraming *framing)
+{
+    return too_long(framing, framing->max_key == NRD_KEY_MAX ? "its key is longer than 64 KiB"
+                                                             : "its key is longer than what the servers have room for "
+                                                               "(docs/scale-out.md)");
+}
+
 static int find_newline(NrdFraming *framing, const uint8_t *data, size_t size, size_t max, Piece *ret_piece)
 {
     const uint8_t *newline = memchr(data, '\n', size);
@@ -106,8 +116,8 @@ static int find_bin_end(NrdFraming *framing, const uint8_t *data, size_t size, s
         *ret_piece = (Piece){ size, size, false };
         return 0;
     }
-    if (key > NRD_KEY_MAX)
-        return too_long(framing, "its key is longer than 64 KiB");
+    if (key > framing->max_key)
+        return key_too_long(framing);
     if (payload > max_record)
         return too_long(framing, "its payload is longer than max_record_bytes");
     uint64_t left = bin_left(framing, data, size);
@@ -171,6 +181,10 @@ static int emit_jsonl(NrdFraming *framing, const uint8_t *line, size_t size, Out
     int error = nrd_jsonl_parse(line, size, out->max_record, &parsed, &framing->why);
     if (error < 0)
         return error;
+    if (!parsed.blank && parsed.record.key_size > framing->max_key) {
+        g_free(parsed.decoded);
+        return key_too_long(framing);
+    }
     if (!parsed.blank)
         gather(out, parsed.record);
     if (parsed.decoded) {

@@ -65,6 +65,7 @@ typedef struct NrdFraming {
     NrdFramingKind kind;
     GByteArray *partial; /* the beginning of a record whose end has not come; within the limits above */
     NrdPartialBudget *budget;
+    size_t max_key;    /* NRD_KEY_MAX, or less: its owner's */
     size_t n_charged;  /* of the budget, for partial */
     uint64_t n_skip;   /* bytes left of a refused record, partial is empty; NRD_TO_NEWLINE: up to that; 0: none */
     uint64_t n_doomed; /* ... of one that was found too long, of which the program has not been told yet */

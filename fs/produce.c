@@ -76,6 +76,7 @@ static int produce_open(NrdHandle *handle)
     Produce *produce = g_new0(Produce, 1);
     produce->sink = sink;
     nrd_framing_init(&produce->framing, framing_of(handle), &handle->fs->partials);
+    produce->framing.max_key = (size_t)MIN(nrd_topic_max_key_bytes(handle->topic), (int64_t)NRD_KEY_MAX);
     handle->state = produce;
     return 0;
 }

@@ -61,6 +61,22 @@ static void append_durability(GString *text, const NrdFs *fs, const NrdSummary *
     g_string_append_c(text, '\n');
 }
 
+/* Of an engine whose records are on other machines. */
+static void append_servers(GString *text, const NrdSummary *summary)
+{
+    if (!summary->has_servers)
+        return;
+    g_string_append(text, summary->connected ? "servers      connected since " : "servers      not connected since ");
+    nrd_append_time(text, summary->connection_ms);
+    if (summary->connected) {
+        g_string_append_c(text, '\n');
+        return;
+    }
+    g_string_append_printf(text, ": %s\nto do        %s\n",
+                           summary->connection_refused ? summary->connection_refused : "none of them answers",
+                           summary->connection_refused ? NRD_TODO_REFUSED_BY_SERVERS : NRD_TODO_NO_SERVERS);
+}
+
 /* With less than that left a topic takes no record. */
 static bool is_full(const NrdFs *fs)
 {
@@ -75,6 +91,10 @@ static void append_state(GString *text, const NrdFs *fs, const NrdSummary *summa
     g_string_append(text, "state        ");
     if (is_full(fs)) {
         g_string_append(text, "disk full");
+        well = false;
+    }
+    if (summary->has_servers && !summary->connected) {
+        g_string_append_printf(text, "%sno connection to the servers", well ? "" : ", ");
         well = false;
     }
     append_count(text, &well, summary->n_topics_out, "topic", "out of service");
@@ -222,6 +242,7 @@ static char *root_status_text(NrdNode *node)
     append_disk(text, fs);
     append_durability(text, fs, &summary);
     append_state(text, fs, &summary, read_only);
+    append_servers(text, &summary);
     g_string_append_c(text, '\n');
     append_sums(text, &summary);
     if (g_str_equal(nrd_engine_durability(fs->engine), "fsync")) /* the others have no WAL */

@@ -17,6 +17,12 @@ void nrd_append_durability(GString *text, const char *word);
 #define NRD_TODO_REFUSED_BUSY                                                                                          \
     "look below which partition takes none; writers that sync again go on when some of it is committed"
 
+/* The same when the records are on other machines, and none of those answers, or they let nobody in. */
+#define NRD_TODO_NO_SERVERS                                                                                            \
+    "look at the servers of url= and at the network; what waits goes on by itself when one of them answers"
+#define NRD_TODO_REFUSED_BY_SERVERS                                                                                    \
+    "look at the user, password, token or certificate of this mount, and at what the servers log; it is tried again"
+
 /* The same for an ingress WAL that could not be written. */
 #define NRD_TODO_REFUSED_EIO                                                                                           \
     "the ingress WAL could not be written: see that ingress/ in the data directory is a folder that the daemon may "   \

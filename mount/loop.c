@@ -267,7 +267,7 @@ static int set_nonblocking(int fd)
 
 /* Without O_NONBLOCK before it a signal could come just before the read. F_SETFL of a descriptor that is open does not
  * fail. */
-static void end_workers(Loop *loop)
+static void end_workers(Loop *loop, const NrdLoopOptions *options)
 {
     pthread_mutex_lock(&loop->lock); /* who makes a thread has done so */
     atomic_store(&loop->ending, true);
@@ -279,6 +279,7 @@ static void end_workers(Loop *loop)
         if (atomic_load(&worker->receiving))
             pthread_kill(worker->thread, KICK);
     }
+    options->ending(options->user_data);
     for (guint i = 0; i < loop->workers->len; i++)
         pthread_join(((Worker *)loop->workers->pdata[i])->thread, NULL);
 }
@@ -357,7 +358,7 @@ int nrd_loop_run(const NrdLoopOptions *options)
     pthread_mutex_unlock(&loop.lock);
     if (rc == 0) {
         wait_for_end(&loop, options);
-        end_workers(&loop);
+        end_workers(&loop, options);
         drop_kept(&loop);
         rc = atomic_load(&loop.error);
     }

@@ -193,6 +193,13 @@ static void tell_alive(void)
     nrd_notify("WATCHDOG=1");
 }
 
+/* Who waits in the engine is told now: a request of his is waited for by the loop. */
+static void on_ending(void *user_data)
+{
+    Daemon *daemon = user_data;
+    nrd_engine_stop(daemon->engine);
+}
+
 static int run_loop(Daemon *daemon)
 {
     NrdLoopOptions options = {
@@ -200,6 +207,8 @@ static int run_loop(Daemon *daemon)
         .max_threads = daemon->options.max_threads > 0 ? daemon->options.max_threads : MAX_THREADS,
         .alive_ms = nrd_notify_watchdog_ms(),
         .alive = tell_alive,
+        .ending = on_ending,
+        .user_data = daemon,
     };
     int rc = nrd_loop_run(&options);
     nrd_notify("STOPPING=1");

@@ -129,6 +129,13 @@ int nrd_js_read_success(const char *data, size_t size, void *ret_value, char **r
     return rc;
 }
 
+static bool is_closed(yajl_val config)
+{
+    yajl_val subjects = child(config, "subjects", yajl_t_array);
+    const char *first = subjects && subjects->u.array.len > 0 ? YAJL_GET_STRING(subjects->u.array.values[0]) : NULL;
+    return first && g_str_has_suffix(first, NRD_JS_CLOSED);
+}
+
 static int stream_of(yajl_val tree, NrdJsStreamInfo *ret_info)
 {
     yajl_val state = child(tree, "state", yajl_t_object);
@@ -143,6 +150,7 @@ static int stream_of(yajl_val tree, NrdJsStreamInfo *ret_info)
         .bytes = get_count(state, "bytes"),
         .replicas = (int)replicas,
         .in_memory = g_strcmp0(storage, "file") != 0,
+        .closed = is_closed(config),
     };
     if (!state || !created || strlen(created) >= sizeof info.created || replicas < 1 || replicas > MAX_REPLICAS ||
         (info.last_seq > 0 && info.first_seq > info.last_seq + 1) || info.messages > info.last_seq)

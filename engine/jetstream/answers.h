@@ -24,6 +24,7 @@ typedef struct NrdJsStreamInfo {
     int64_t last_ms;
     int replicas;   /* copies of each record */
     bool in_memory; /* no disk has them */
+    bool closed;    /* it takes no records: see streams.c */
 } NrdJsStreamInfo;
 
 typedef struct NrdJsConsumerInfo {

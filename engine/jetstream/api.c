@@ -46,7 +46,8 @@ static int ask_patiently(NrdJsConn *conn, const char *subject, const char *const
             return rc;
         if (nrd_clock_mono_ms() + PAUSE_MS >= deadline_ms)
             return no_answer(conn, patience_ms, ret_why);
-        g_usleep(PAUSE_MS * 1000);
+        if (!nrd_js_pause(conn, PAUSE_MS))
+            return -ENODEV;
     }
 }
 
@@ -117,6 +118,12 @@ int nrd_js_bucket_create(NrdJsConn *conn, int replicas, char **ret_why)
 int nrd_js_stream_delete(NrdJsConn *conn, const char *stream, char **ret_why)
 {
     return command(conn, "STREAM.DELETE", stream, "", ret_why);
+}
+
+int nrd_js_stream_purge(NrdJsConn *conn, const char *stream, const char *subject, char **ret_why)
+{
+    g_autofree char *json = g_strdup_printf("{\"filter\":\"%s\"}", subject);
+    return command(conn, "STREAM.PURGE", stream, json, ret_why);
 }
 
 int nrd_js_stream_info(NrdJsConn *conn, const char *stream, int64_t patience_ms, NrdJsStreamInfo *ret_info,
@@ -208,5 +215,15 @@ int nrd_js_put(NrdJsConn *conn, const char *subject, const void *data, size_t si
         "Nats-Msg-Id", id, "Nats-Expected-Last-Subject-Sequence", number, tombstone ? "KV-Operation" : NULL, "DEL", NULL
     };
     return ask_patiently(conn, subject, headers, data, size, NRD_JS_PATIENCE_MS, nrd_js_read_published, ret_sequence,
+                         ret_why);
+}
+
+int nrd_js_put_after(NrdJsConn *conn, const char *subject, uint64_t last, uint64_t *ret_sequence, char **ret_why)
+{
+    char number[24];
+    g_snprintf(number, sizeof number, "%" G_GUINT64_FORMAT, last);
+    g_autofree char *id = g_uuid_string_random();
+    const char *headers[] = { "Nats-Msg-Id", id, "Nats-Expected-Last-Sequence", number, NULL };
+    return ask_patiently(conn, subject, headers, "", 0, NRD_JS_PATIENCE_MS, nrd_js_read_published, ret_sequence,
                          ret_why);
 }

@@ -350,7 +350,7 @@ static bool keep_inbox(NrdJsPulls *pulls, uint64_t number, natsSubscription *sub
         take->inbox = sub;
     g_mutex_unlock(&pulls->lock);
     if (!take)
-        natsSubscription_Destroy(sub);
+        nrd_js_unsubscribe(pulls->engine->conn, sub);
     return take != NULL;
 }
 
@@ -391,7 +391,7 @@ static void start(NrdJsPulls *pulls, uint64_t number)
                            g_strdup(take->reply) };
     }
     g_mutex_unlock(&pulls->lock);
-    natsSubscription_Destroy(old);
+    nrd_js_unsubscribe(pulls->engine->conn, old);
     if (!asking.topic)
         return;
     int rc;

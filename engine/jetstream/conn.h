@@ -5,8 +5,11 @@
  * anybody outside this folder: it hands that to nrd_js_later. Who waits for an answer (nrd_js_ask) must not be such a
  * function.
  *
- * The connection is made again for ever when it is lost. What was under way then is answered or not: nobody knows, and each
- * request runs into its time.
+ * What is to be sent goes to a thread that sends, in the order in which it was asked for: nobody else waits for a socket. So
+ * a request may be made with a lock held.
+ *
+ * The connection is made again for ever when it is lost, also when the servers refuse it. What was under way then is answered
+ * or not: nobody knows, and each request runs into its time.
  * Threads: any. Locks: one of its own, taken last; memory only. */
 #ifndef NRD_ENGINE_JETSTREAM_CONN_H
 #define NRD_ENGINE_JETSTREAM_CONN_H
@@ -32,14 +35,27 @@ typedef void (*NrdJsReplyFn)(void *user_data, int error, natsMsg *msg);
 int nrd_js_conn_open(const NrdEngineOptions *how, NrdTimers *timers, void (*reconnected)(void *user_data),
                      void *user_data, NrdJsConn **ret_conn, char **ret_why) NRD_MUST_CHECK;
 
+/* The daemon is about to end: whose thread waits for an answer, or would, is answered -ENODEV, and a pause ends. Requests
+ * without a thread that waits go on. */
+void nrd_js_conn_hurry(NrdJsConn *conn);
+
 /* From now on nobody waits: who asks is answered -ENODEV, and so is who has asked. */
 void nrd_js_conn_stop(NrdJsConn *conn);
 
-/* Stops it first; waits for what nrd_js_later has. Takes NULL. */
+/* Stops it first; waits for what nrd_js_later has, and for what is to be sent. Takes NULL. */
 void nrd_js_conn_close(NrdJsConn *conn);
 
-natsConnection *nrd_js_conn_nats(NrdJsConn *conn); /* for subscriptions and messages without an answer */
-bool nrd_js_conn_is_up(NrdJsConn *conn);
+/* For subscriptions. Whoever uses it may wait, for seconds, while a server hangs. */
+natsConnection *nrd_js_conn_nats(NrdJsConn *conn);
+bool nrd_js_conn_is_up(NrdJsConn *conn); /* as far as is known; waits for nothing */
+
+typedef struct NrdJsHealth {
+    bool up;
+    int64_t since_ms; /* wall clock: of that */
+    char *refusal;    /* what the servers say to who connects; NULL: nothing. g_free */
+} NrdJsHealth;
+void nrd_js_conn_health(NrdJsConn *conn, NrdJsHealth *ret_health);
+
 int nrd_js_conn_n_servers(NrdJsConn *conn);      /* named, or told of by the others */
 size_t nrd_js_conn_max_payload(NrdJsConn *conn); /* of a message, with its headers */
 
@@ -54,8 +70,15 @@ void nrd_js_request(NrdJsConn *conn, const char *subject, const char *const *hea
 int nrd_js_ask(NrdJsConn *conn, const char *subject, const char *const *headers, const void *data, size_t size,
                int64_t timeout_ms, natsMsg **ret_msg) NRD_MUST_CHECK;
 
-/* A message without an answer; a failure is told by what does not come of it. Does not wait. */
+/* A message without an answer; a failure is told by what does not come of it, as is a loss of the connection before it was
+ * sent. Does not wait. */
 void nrd_js_tell(NrdJsConn *conn, const char *subject, const char *reply, const char *text);
+
+/* Gives a subscription up, after what was told before; takes NULL. Does not wait. */
+void nrd_js_unsubscribe(NrdJsConn *conn, natsSubscription *sub);
+
+/* Sleeps. false: the daemon is about to end, and no answer is to be waited for any more. */
+bool nrd_js_pause(NrdJsConn *conn, int64_t ms);
 
 /* Calls fn on a thread that may block. */
 void nrd_js_later(NrdJsConn *conn, void (*fn)(void *user_data), void *user_data);

@@ -7,7 +7,7 @@
 #include <glib.h>
 #include <string.h>
 
-#define CONNECT_MS 3000
+#define CONNECT_MS 2000 /* the library's lock is held meanwhile, also against a close */
 #define RECONNECT_WAIT_MS 250
 #define PING_MS 2000
 #define MAX_PINGS_OUT 2

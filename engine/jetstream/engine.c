@@ -1,4 +1,4 @@
-/* The engine as a whole: its start and end, the table of topics, creating and removing them.
+/* The engine as a whole: its start and end, and the table of topics. Creating and removing them is in admin.c.
  *
  * There is one way for a topic into the table and out of it, whoever made or removed it: the bucket is followed, entry by
  * entry, once a second and after each change of this daemon's own. */
@@ -9,7 +9,9 @@
 
 #define FOLLOW_MS 1000
 #define MAX_REPLICAS_BY_ITSELF 3
-#define REMOVE_WAIT_MS 200 /* how long a removal waits for handles that are being released */
+#define LOST_STOP_MS 2000 /* how long a daemon that stops tries to send, without a connection and without an answer */
+#define STOP_MS 5000      /* ... and with one */
+#define STOP_LOOK_MS 250
 
 static void unref_topic(gpointer topic)
 {
@@ -97,6 +99,7 @@ static void on_follow(void *user_data)
     if (nrd_js_conn_is_up(engine->conn)) {
         g_mutex_lock(&engine->admin);
         (void)!nrd_js_follow_admin_held(engine, NULL);
+        nrd_js_orphans_sweep_admin_held(engine);
         g_mutex_unlock(&engine->admin);
     }
     nrd_timer_set(engine->timers, &engine->follow_timer, nrd_clock_mono_ms() + FOLLOW_MS);
@@ -167,8 +170,9 @@ static void engine_free(NrdEngine *engine)
 {
     if (engine->conn)
         nrd_js_conn_stop(engine->conn);
-    if (engine->timers)
-        nrd_timer_drain(engine->timers, &engine->follow_timer);
+    nrd_timer_drain(engine->timers, &engine->stop_timer);
+    nrd_timer_drain(engine->timers, &engine->follow_timer);
+    nrd_js_orphans_free(engine);
     if (engine->pulls)
         nrd_js_pulls_stop(engine->pulls); /* its timer sends what is in the hand back */
     if (engine->pulls)
@@ -201,6 +205,18 @@ static int start(NrdEngine *engine, const NrdEngineOptions *options, char **ret_
     return rc;
 }
 
+/* What writers have handed over goes on being sent for as long as the servers take it; then nobody waits any more. */
+static void on_stop(void *user_data)
+{
+    NrdEngine *engine = user_data;
+    int64_t now_ms = nrd_clock_mono_ms();
+    int64_t limit_ms = nrd_js_conn_is_up(engine->conn) ? STOP_MS : LOST_STOP_MS;
+    if (now_ms - atomic_load(&engine->progress_ms) >= limit_ms)
+        nrd_js_conn_stop(engine->conn);
+    else
+        nrd_timer_set(engine->timers, &engine->stop_timer, now_ms + STOP_LOOK_MS);
+}
+
 int nrd_js_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, char **ret_why)
 {
     NrdEngine *engine = g_new0(NrdEngine, 1);
@@ -213,6 +229,8 @@ int nrd_js_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, 
     g_mutex_init(&engine->admin);
     g_mutex_init(&engine->topics_lock);
     nrd_timer_init(&engine->follow_timer, on_follow, engine, true);
+    nrd_timer_init(&engine->stop_timer, on_stop, engine, false);
+    engine->orphans = g_ptr_array_new();
     *ret_why = NULL;
     int rc = start(engine, options, ret_why);
     if (rc < 0) {
@@ -228,9 +246,14 @@ int nrd_js_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, 
     return 0;
 }
 
+/* It may be called once more: who was about to wait the first time is told then. */
 void nrd_js_engine_stop(NrdEngine *engine)
 {
-    atomic_store(&engine->stopping, true);
+    if (!atomic_exchange(&engine->stopping, true)) {
+        atomic_store(&engine->progress_ms, nrd_clock_mono_ms());
+        nrd_js_conn_hurry(engine->conn);
+        nrd_timer_set(engine->timers, &engine->stop_timer, nrd_clock_mono_ms() + STOP_LOOK_MS);
+    }
     nrd_js_pulls_interrupt(engine->pulls, NULL, -ENODEV);
 }
 
@@ -287,139 +310,4 @@ int nrd_js_topic_find(NrdEngine *engine, const char *name, NrdTopic **ret_topic)
         return -ENOENT;
     *ret_topic = topic;
     return 0;
-}
-
-/* Streams first: a record whose streams are missing would be a topic that has lost them. A crash in between leaves empty
- * streams of an incarnation that nobody has. */
-static int create_admin_held(NrdEngine *engine, const NrdTopicRecord *record, NrdTopic **ret_topic, char **ret_why)
-{
-    uint64_t revision = 0;
-    int rc = nrd_js_store_vacancy(engine, record->name, &revision, ret_why);
-    if (rc == 0)
-        rc = nrd_js_topic_make_streams(engine, record, 0);
-    if (rc < 0)
-        return rc;
-    rc = nrd_js_store_put(engine, record, revision, &revision, ret_why);
-    if (rc == -EBUSY) { /* another daemon was faster; for certain, as no other failure is */
-        nrd_js_topic_delete_streams(engine, record, 0);
-        rc = -EEXIST;
-    }
-    int follow_rc = nrd_js_follow_admin_held(engine, NULL);
-    if (rc == 0)
-        rc = follow_rc;
-    return rc < 0 ? rc : nrd_js_topic_find(engine, record->name, ret_topic);
-}
-
-int nrd_js_topic_create(NrdEngine *engine, const char *name, const NrdAttr *attr, uint32_t umask, NrdTopic **ret_topic)
-{
-    int rc = nrd_topic_name_check(name);
-    if (rc < 0) {
-        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE,
-                 "no topic can be named '%.300s': up to 200 of A-Z a-z 0-9 . _ -, not beginning with '.', without "
-                 "'.stale-'",
-                 name);
-        return rc;
-    }
-    if (engine->read_only)
-        return -EROFS;
-    g_autofree char *why = NULL;
-    NrdTopicRecord *record = nrd_topic_record_new(name);
-    record->config = engine->defaults;
-    record->attr = (NrdFileAttr){ attr->uid, attr->gid, attr->mode };
-    record->umask = umask;
-    g_mutex_lock(&engine->admin);
-    rc = create_admin_held(engine, record, ret_topic, &why);
-    g_mutex_unlock(&engine->admin);
-    nrd_topic_record_free(record);
-    if (rc < 0 && rc != -EEXIST)
-        nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ name, NRD_NO_PARTITION, NRD_NO_OFFSET },
-                 "the topic could not be created: %s", why ? why : g_strerror(-rc));
-    return rc;
-}
-
-/* The record first, as it is what makes a topic; streams that stay, because the servers do not answer, are nobody's. */
-static int remove_admin_held(NrdTopic *topic)
-{
-    NrdEngine *engine = topic->engine;
-    g_autofree char *why = NULL;
-    g_mutex_lock(&topic->lock);
-    NrdTopicRecord *record = topic->record ? nrd_topic_record_copy(topic->record) : NULL;
-    uint64_t revision = topic->revision;
-    g_mutex_unlock(&topic->lock);
-    if (!record)
-        return -EIO;
-    int rc = nrd_js_store_remove(engine, topic->name, revision, &why);
-    (void)!nrd_js_follow_admin_held(engine, NULL);
-    if (rc == 0)
-        nrd_js_topic_delete_streams(engine, record, 0);
-    else
-        nrd_diag(NRD_LEVEL_ERROR, nrd_js_topic_place(topic), "the topic could not be removed: %s",
-                 why ? why : g_strerror(-rc));
-    nrd_topic_record_free(record);
-    return rc;
-}
-
-static bool wait_for_holds(NrdTopic *topic)
-{
-    bool held = true;
-    for (int waited_ms = 0; held && waited_ms <= REMOVE_WAIT_MS; waited_ms += 10) {
-        if (waited_ms > 0)
-            g_usleep(10 * 1000);
-        g_mutex_lock(&topic->lock);
-        held = topic->n_holds > 0;
-        g_mutex_unlock(&topic->lock);
-    }
-    return !held;
-}
-
-static int check_empty(NrdTopic *topic)
-{
-    for (uint32_t i = 0; i < nrd_js_topic_n_partitions(topic); i++) {
-        NrdPartition *partition = nrd_js_topic_partition(topic, i);
-        int rc = nrd_js_partition_look(partition, NRD_JS_PATIENCE_MS);
-        g_mutex_lock(&partition->lock);
-        bool empty = partition->info.messages == 0;
-        g_mutex_unlock(&partition->lock);
-        if (rc < 0 && rc != -ENOENT)
-            return rc;
-        if (rc == 0 && !empty)
-            return -ENOTEMPTY;
-    }
-    return 0;
-}
-
-static int check_removable(NrdTopic *topic)
-{
-    if (topic->engine->read_only)
-        return -EROFS;
-    return atomic_load(&topic->deleted) ? -EIDRM : 0;
-}
-
-int nrd_js_topic_remove(NrdTopic *topic)
-{
-    int rc = check_removable(topic);
-    if (rc == 0)
-        rc = check_empty(topic);
-    if (rc == 0 && !wait_for_holds(topic))
-        rc = -EBUSY;
-    nrd_topic_refuse_removal(topic, rc, topic->id);
-    if (rc < 0)
-        return rc == -EIDRM ? -ENOENT : rc;
-    g_mutex_lock(&topic->engine->admin);
-    rc = remove_admin_held(topic);
-    g_mutex_unlock(&topic->engine->admin);
-    return rc;
-}
-
-int nrd_js_topic_delete(NrdTopic *topic, const char *id)
-{
-    int rc = check_removable(topic);
-    if (rc == 0 && strcmp(id, topic->id) != 0)
-        rc = -EINVAL;
-    if (rc < 0)
-        return rc;
-    g_mutex_lock(&topic->engine->admin);
-    rc = remove_admin_held(topic);
-    g_mutex_unlock(&topic->engine->admin);
-    return rc;
 }

@@ -43,6 +43,16 @@ static void free_trouble(gpointer data)
     g_free(trouble);
 }
 
+static void add_connection(NrdSummary *summary, NrdEngine *engine)
+{
+    NrdJsHealth health;
+    nrd_js_conn_health(engine->conn, &health);
+    summary->has_servers = true;
+    summary->connected = health.up;
+    summary->connection_ms = health.since_ms;
+    summary->connection_refused = health.refusal; /* taken over */
+}
+
 void nrd_js_engine_summary(NrdEngine *engine, NrdSummary *ret_summary)
 {
     NrdSummary summary = { .ingress = true, .troubles = g_ptr_array_new_with_free_func(free_trouble) };
@@ -60,5 +70,6 @@ void nrd_js_engine_summary(NrdEngine *engine, NrdSummary *ret_summary)
     }
     summary.n_produced = nrd_counter_get(NRD_COUNTER_PRODUCED);
     summary.n_settled = nrd_counter_get(NRD_COUNTER_SETTLED);
+    add_connection(&summary, engine);
     *ret_summary = summary;
 }

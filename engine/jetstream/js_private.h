@@ -1,8 +1,10 @@
 /* What the files of this folder share: the objects behind engine.h, and how they are locked.
  *
- *   conn.c      the connection, requests       api.c      JetStream's requests      names.c    what things are called
- *   engine.c    start, end, the topics' table  store.c    records of topics         topic.c    one topic, its settings
- *   partition.c what is known of a stream      outbox.c   records on their way      producer.c producing
+ *   conn.c      the connection, its state      send.c     the thread that sends     request.c  who waits for answers
+ *   api.c       JetStream's requests           each.c     several of them at once   names.c    what things are called
+ *   engine.c    start, end, the topics' table  store.c    records of topics         topic.c    one topic, its streams
+ *   admin.c     creating and removing topics   streams.c   streams of a topic       partition.c what is known of one
+ *   outbox.c    records on their way           outbox_run.c  ... as they are sent   producer.c producing
  *   pull.c      those who wait for records     ask.c      what is asked for them    now.c      readers that never wait
  *   hand.c      records that have come         lease.c    leases                   consume.c  watches, and consuming
  *   settle.c    settling                       acks.c     acks on their way        consumer.c the consumer on the servers
@@ -11,7 +13,7 @@
  *   conn_options.c  how to connect          answers.c  what the servers' answers say
  *
  * Locks, in the order they may be taken, none of them held across an answer that is waited for but `admin` and a topic's
- * `guard`, nor across a call to who called us:
+ * `guard`, nor across a call to who called us. What is to be sent is only queued under them (send.c):
  *
  *   admin       creating and removing topics, and following what others do to them
  *   guard       of a topic: changing its record
@@ -23,6 +25,7 @@
 #include "engine/base/diag.h"
 #include "engine/jetstream/api.h"
 #include "engine/jetstream/conn.h"
+#include "engine/jetstream/each.h"
 #include "engine/jetstream/jetstream.h"
 #include "engine/jetstream/names.h"
 #include "engine/meta/topic_record.h"
@@ -60,8 +63,12 @@ struct NrdEngine {
     NrdJsPulls *pulls;
     atomic_bool stopping;
     NrdTimer follow_timer; /* for what other daemons do to topics */
+    NrdTimer stop_timer;
+    _Atomic int64_t progress_ms; /* monotonic: of the last record that was acknowledged, or the beginning of the stop */
+    _Atomic uint64_t outbox_bytes; /* that records take until they are acknowledged */
     GMutex admin;
-    uint64_t followed; /* guarded by admin: the bucket's last sequence that was looked at */
+    uint64_t followed;  /* guarded by admin: the bucket's last sequence that was looked at */
+    GPtrArray *orphans; /* guarded by admin: see admin.c */
     GMutex topics_lock;
     GHashTable *topics; /* guarded by topics_lock: name -> NrdTopic*, one reference each */
 };
@@ -106,6 +113,7 @@ struct NrdPartition {
     bool no_consumer;
     bool floor_known;   /* consumer.floor_seq is of this stream, or was when there was a consumer */
     int64_t grew_ms;    /* monotonic: of the last record that this daemon published */
+    int64_t closed_ms;  /* since when its stream has been seen to take no records; 0: it does */
     int64_t suspect_ms; /* since when it does not look like what was known; 0: it does */
     char *reason;       /* why nothing is known now, or NULL */
     char *poison;       /* why it takes and serves nothing until a person has looked, or NULL */
@@ -121,6 +129,12 @@ GPtrArray *nrd_js_topics(NrdEngine *engine); /* references; g_ptr_array_unref */
 /* What an acknowledgement of such a stream is worth: see nrd_engine_durability. */
 const char *nrd_js_durability_of(const NrdEngine *engine, int replicas, bool in_memory);
 
+/* ---- admin.c ---- */
+
+/* Tries again to delete streams that this daemon has left over. Admin held. Blocks. */
+void nrd_js_orphans_sweep_admin_held(NrdEngine *engine);
+void nrd_js_orphans_free(NrdEngine *engine); /* says what stays */
+
 /* ---- store.c ---- */
 
 /* A value of the bucket. */
@@ -134,6 +148,10 @@ typedef struct NrdJsEntry {
 void nrd_js_entry_clear(NrdJsEntry *entry);
 /* The first from `sequence` on; -ENOENT there is none. Blocks. */
 int nrd_js_store_next(NrdEngine *engine, uint64_t sequence, NrdJsEntry *ret_entry, char **ret_why) NRD_MUST_CHECK;
+/* The last one of that name; -ENOENT there is none. Blocks. */
+int nrd_js_store_get(NrdEngine *engine, const char *name, NrdJsEntry *ret_entry, char **ret_why) NRD_MUST_CHECK;
+/* Whether it is a record of that incarnation. Pure. */
+bool nrd_js_entry_has_id(const NrdJsEntry *entry, const char *id);
 /* -EBUSY: the record is not at that revision (0: there is none, or it was removed). Blocks. */
 int nrd_js_store_put(NrdEngine *engine, const NrdTopicRecord *record, uint64_t revision, uint64_t *ret_revision,
                      char **ret_why) NRD_MUST_CHECK;
@@ -145,7 +163,7 @@ int nrd_js_store_vacancy(NrdEngine *engine, const char *name, uint64_t *ret_revi
 
 /* record is taken over; NULL: it is damaged, and fault (taken over) says how. One reference, the caller's. */
 NrdTopic *nrd_js_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *record, uint64_t revision, char *fault);
-/* The record that the bucket has now (taken over). */
+/* A record of the bucket (taken over), unless a newer one is known. */
 void nrd_js_topic_put_record(NrdTopic *topic, NrdTopicRecord *record, uint64_t revision);
 /* It is gone: everybody who waits or holds it is told. */
 void nrd_js_topic_gone(NrdTopic *topic);
@@ -154,11 +172,26 @@ NrdTopicConfig nrd_js_topic_config(NrdTopic *topic);
 char *nrd_js_config_why_not(const NrdTopicConfig *old, const NrdTopicConfig *next);
 NrdPlace nrd_js_topic_place(const NrdTopic *topic);
 int nrd_js_topic_usable(NrdTopic *topic) NRD_MUST_CHECK; /* -EIDRM, -EIO */
-/* Streams for partitions [from, config.partitions). Blocks. */
+
+/* ---- streams.c: those of a topic, many at once. Each blocks, and stops at the first failure, which it tells ---- */
+
+/* Streams for partitions [from, config.partitions). */
 int nrd_js_topic_make_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t from) NRD_MUST_CHECK;
-/* Sets those of partitions [0, end) to the record's retention. Blocks. */
+/* Sets those of partitions [0, end) to the record's retention. */
 int nrd_js_topic_update_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t end) NRD_MUST_CHECK;
-void nrd_js_topic_delete_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t from);
+/* Those that are there. A failure is the caller's to tell; *ret_why (g_free) may be NULL. */
+int nrd_js_topic_delete_streams(NrdEngine *engine, const NrdTopicRecord *record, char **ret_why) NRD_MUST_CHECK;
+
+/* Streams without a record take none any more: -ENOTEMPTY there is one, also one that came at the last moment. Then, and when
+ * it fails, they are to be opened again. lasts: of each partition, the last sequence that it had when it was looked at. */
+int nrd_js_topic_close_streams(NrdEngine *engine, const NrdTopicRecord *record, const uint64_t *lasts) NRD_MUST_CHECK;
+int nrd_js_topic_open_streams(NrdEngine *engine, const NrdTopicRecord *record) NRD_MUST_CHECK;
+
+/* What a look has seen of that. One that stays closed, because who removed the topic has died over it, is opened after two
+ * minutes, on another thread. */
+void nrd_js_stream_seen(NrdPartition *partition, bool closed);
+/* Looks on another thread: a record of it was not taken. */
+void nrd_js_stream_look_later(NrdPartition *partition);
 
 /* ---- partition.c ---- */
 

@@ -45,6 +45,11 @@ bool nrd_js_parse_consumer(const char *name, uint64_t *ret_generation)
     return true;
 }
 
+char *nrd_js_closed_subject(const char *subject)
+{
+    return g_strconcat(subject, NRD_JS_CLOSED, NULL);
+}
+
 static bool partition_of_stream(const char *stream, uint32_t *ret_partition)
 {
     const char *end = strrchr(stream, '_');

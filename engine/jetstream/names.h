@@ -31,6 +31,11 @@ char *nrd_js_subject(const char *topic, const char *id, uint32_t partition);
 char *nrd_js_consumer_name(uint64_t generation);
 bool nrd_js_parse_consumer(const char *name, uint64_t *ret_generation);
 
+#define NRD_JS_CLOSED ".closed"
+
+/* What a stream takes while its topic is being removed, in the place of that subject: nothing that anybody writes (g_free). */
+char *nrd_js_closed_subject(const char *subject);
+
 /* The record behind a delivery, from the subject that settles it: `$JS.ACK.`, then the partition (the end of its stream's
  * name), the consumer, the stream's sequence, the time of its publication in nanoseconds, and how often it was delivered, among others;
  * both forms, with and without domain and account. -EINVAL. */

@@ -61,7 +61,7 @@ static int pull_once(NrdPartition *partition, guint n, GPtrArray *gots)
     int64_t asked_ms = nrd_clock_mono_ms();
     nrd_js_ask_consumer(partition, inbox, json);
     rc = collect(partition, sub, n, asked_ms, gots);
-    natsSubscription_Destroy(sub);
+    nrd_js_unsubscribe(engine->conn, sub);
     if (rc == -EIO || rc == -ESRCH)
         nrd_js_consumer_doubt(partition); /* nobody answers for it */
     if (gots->len > 0)

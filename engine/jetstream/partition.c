@@ -174,6 +174,7 @@ int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms)
         return rc;
     }
     take_stream_info(partition, &info, before);
+    nrd_js_stream_seen(partition, info.closed);
     nrd_js_acks_wait_answered(partition, ANSWERED_MS);
     rc = nrd_js_consumer_look(partition, patience_ms, &consumer, &why);
     if (rc == 0 || rc == -ENOENT)
@@ -220,8 +221,10 @@ bool nrd_js_partition_known(NrdPartition *partition)
 void nrd_js_partition_grew(NrdPartition *partition, uint64_t sequence, bool published)
 {
     g_mutex_lock(&partition->lock);
-    if (published)
+    if (published) {
         partition->grew_ms = nrd_clock_mono_ms();
+        g_clear_pointer(&partition->reason, g_free); /* it answers */
+    }
     NrdJsStreamInfo *info = &partition->info;
     if (partition->known && sequence > info->last_seq) {
         info->messages += sequence - info->last_seq;

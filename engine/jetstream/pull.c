@@ -19,7 +19,7 @@ void nrd_js_take_leave_locked(NrdJsPulls *pulls, NrdJsTake *take)
 /* After it has left. The servers see the inbox go. */
 void nrd_js_take_free(NrdJsTake *take)
 {
-    natsSubscription_Destroy(take->inbox);
+    nrd_js_unsubscribe(take->topic->engine->conn, take->inbox);
     nrd_js_topic_unref(take->topic);
     g_free(take->reply);
     g_free(take);

@@ -192,6 +192,12 @@ NrdTopicConfig nrd_js_topic_config(NrdTopic *topic)
     return config;
 }
 
+/* A key is refused by the write for the same reason. */
+int64_t nrd_js_topic_max_key_bytes(NrdTopic *topic)
+{
+    return LONGEST_KEY;
+}
+
 /* A message has to fit the servers' limit with its headers: its id, and its key in base64. What does
  * not fit is refused by the write; by the time the servers refuse it, its writer may have been told that it is stored. */
 int64_t nrd_js_topic_max_record_bytes(NrdTopic *topic)

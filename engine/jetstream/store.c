@@ -53,11 +53,28 @@ int nrd_js_store_remove(NrdEngine *engine, const char *name, uint64_t revision, 
     return nrd_js_put(engine->conn, subject, "", 0, true, revision, &sequence, ret_why);
 }
 
+int nrd_js_store_get(NrdEngine *engine, const char *name, NrdJsEntry *ret_entry, char **ret_why)
+{
+    g_autofree char *subject = subject_of(name);
+    return get_entry(engine, 1, subject, ret_entry, ret_why);
+}
+
+bool nrd_js_entry_has_id(const NrdJsEntry *entry, const char *id)
+{
+    NrdTopicRecord *record = NULL;
+    g_autofree char *why = NULL;
+    gsize size;
+    const void *text = g_bytes_get_data(entry->text, &size);
+    bool same = !entry->removed && nrd_topic_record_decode(entry->name, text, size, &record, &why) == 0 &&
+                strcmp(record->id, id) == 0;
+    nrd_topic_record_free(record);
+    return same;
+}
+
 int nrd_js_store_vacancy(NrdEngine *engine, const char *name, uint64_t *ret_revision, char **ret_why)
 {
     NrdJsEntry entry = { .name = NULL };
-    g_autofree char *subject = subject_of(name);
-    int rc = get_entry(engine, 1, subject, &entry, ret_why);
+    int rc = nrd_js_store_get(engine, name, &entry, ret_why);
     if (rc == 0 && !entry.removed)
         rc = -EEXIST;
     if (rc == 0 || rc == -ENOENT)

@@ -86,6 +86,19 @@ static void append(GString *text, const char *name, const char *type, const char
                            value);
 }
 
+/* Of what is known: nobody is asked. */
+static void append_summary(GString *text, NrdEngine *engine)
+{
+    NrdSummary summary;
+    nrd_js_engine_summary(engine, &summary);
+    append(text, "narad_topics", "gauge", "Topics.", summary.n_topics);
+    append(text, "narad_partitions", "gauge", "Partitions.", summary.n_partitions);
+    append(text, "narad_partitions_poisoned", "gauge", "Partitions whose stream does not answer, or is another one.",
+           summary.n_poisoned);
+    append(text, "narad_partitions_failing", "gauge", "Partitions whose last commit failed.", summary.n_failing);
+    nrd_summary_clear(&summary);
+}
+
 char *nrd_js_engine_metrics(NrdEngine *engine)
 {
     GString *text = g_string_new(NULL);
@@ -100,5 +113,16 @@ char *nrd_js_engine_metrics(NrdEngine *engine)
            nrd_counter_get(NRD_COUNTER_LATE_ACKS));
     append(text, "narad_servers_connected", "gauge", "1 while there is a connection to a NATS server.",
            nrd_js_conn_is_up(engine->conn));
+    append(text, "narad_servers_lost_total", "counter", "Connections to the NATS servers that were lost.",
+           nrd_counter_get(NRD_COUNTER_SERVER_LOSSES));
+    append(text, "narad_servers_reconnected_total", "counter", "... that were made again.",
+           nrd_counter_get(NRD_COUNTER_SERVER_RECONNECTS));
+    append(text, "narad_servers_unanswered_total", "counter", "Requests that were not answered in their time.",
+           nrd_counter_get(NRD_COUNTER_SERVERS_SILENT));
+    append(text, "narad_publish_retries_total", "counter", "Records that were sent once more, under the same id.",
+           nrd_counter_get(NRD_COUNTER_PUBLISH_RETRIES));
+    append(text, "narad_outbox_bytes", "gauge", "Memory of records that no server has acknowledged yet.",
+           atomic_load(&engine->outbox_bytes));
+    append_summary(text, engine);
     return g_string_free(text, FALSE);
 }

@@ -1,4 +1,4 @@
-/* One topic: its partitions and their streams, who holds it. settings.c has its record. */
+/* One topic: its partitions, who holds it. settings.c has its record, streams.c its streams. */
 #include "engine/jetstream/js_private.h"
 
 #include "engine/base/clock.h"
@@ -61,6 +61,11 @@ void nrd_js_topic_unref(NrdTopic *topic)
 void nrd_js_topic_put_record(NrdTopic *topic, NrdTopicRecord *record, uint64_t revision)
 {
     g_mutex_lock(&topic->lock);
+    if (revision <= topic->revision) { /* who wrote it, and who follows the bucket, may come here in either order */
+        g_mutex_unlock(&topic->lock);
+        nrd_topic_record_free(record);
+        return;
+    }
     NrdTopicRecord *old = topic->record;
     bool consumers_change = old && (old->config.visibility_timeout_ms != record->config.visibility_timeout_ms ||
                                     old->config.max_in_flight != record->config.max_in_flight);
@@ -207,58 +212,4 @@ char *nrd_js_topic_refusal(NrdTopic *topic, int64_t *ret_ms)
     *ret_ms = topic->refused_ms;
     g_mutex_unlock(&topic->lock);
     return text;
-}
-
-/* ---- streams ---- */
-
-static NrdJsStreamConfig stream_config(NrdEngine *engine, const NrdTopicRecord *record)
-{
-    return (NrdJsStreamConfig){
-        .replicas = engine->replicas,
-        .max_age_ms = record->config.retention_ms,
-        .max_bytes = record->config.retention_bytes,
-        .description = "a partition of naradfs",
-    };
-}
-
-typedef int (*StreamFn)(NrdJsConn *conn, const char *stream, const char *subject, const NrdJsStreamConfig *config,
-                        char **ret_why);
-
-/* Does it to the streams of partitions [from, end), up to the first failure, which is told. */
-static int each_stream(NrdEngine *engine, const NrdTopicRecord *record, uint32_t from, uint32_t end, StreamFn fn)
-{
-    NrdJsStreamConfig config = stream_config(engine, record);
-    int rc = 0;
-    for (uint32_t number = from; rc == 0 && number < end; number++) {
-        g_autofree char *stream = nrd_js_stream_name(record->name, record->id, number);
-        g_autofree char *subject = nrd_js_subject(record->name, record->id, number);
-        g_autofree char *why = NULL;
-        rc = fn(engine->conn, stream, subject, &config, &why);
-        if (rc < 0)
-            nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ record->name, number, NRD_NO_OFFSET }, "the stream %s: %s", stream,
-                     why ? why : g_strerror(-rc));
-    }
-    return rc;
-}
-
-int nrd_js_topic_make_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t from)
-{
-    return each_stream(engine, record, from, (uint32_t)record->config.partitions, nrd_js_stream_create);
-}
-
-int nrd_js_topic_update_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t end)
-{
-    return each_stream(engine, record, 0, end, nrd_js_stream_update);
-}
-
-void nrd_js_topic_delete_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t from)
-{
-    for (uint32_t number = from; number < (uint32_t)record->config.partitions; number++) {
-        g_autofree char *stream = nrd_js_stream_name(record->name, record->id, number);
-        g_autofree char *why = NULL;
-        int rc = nrd_js_stream_delete(engine->conn, stream, &why);
-        if (rc < 0 && rc != -ENOENT)
-            nrd_diag(NRD_LEVEL_WARNING, (NrdPlace){ record->name, number, NRD_NO_OFFSET },
-                     "the stream %s stays, and may be deleted by hand: %s", stream, why ? why : g_strerror(-rc));
-    }
 }

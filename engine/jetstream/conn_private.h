@@ -1,0 +1,95 @@
+/* The connection's insides: what conn.c (its life), send.c (the thread that sends) and request.c (who waits for answers) share.
+ *
+ * Whatever the client library does with the connection takes its lock, which it holds while it writes to a socket that is
+ * full, and while it tries to connect: seconds, when a server hangs. So nobody calls it for that but the sender, a thread of
+ * the connection's own: everybody else puts what is to be sent into its queue, and asks for the state in `up`, which the
+ * library's callbacks keep. What waits in the queue when its call has been given up, or the connection was lost, is not sent.
+ *
+ * Locks: one, taken last; memory only. */
+#ifndef NRD_ENGINE_JETSTREAM_CONN_PRIVATE_H
+#define NRD_ENGINE_JETSTREAM_CONN_PRIVATE_H
+
+#include "engine/jetstream/conn.h"
+
+#include <stdatomic.h>
+
+/* Somebody who is called with an answer. */
+typedef struct NrdJsCall {
+    uint64_t token;
+    int64_t deadline_ms; /* monotonic; 0: it could not be sent */
+    int error;           /* what is answered then */
+    bool waits;          /* a thread waits for it: see nrd_js_conn_hurry */
+    NrdJsReplyFn fn;
+    void *user_data;
+} NrdJsCall;
+
+struct NrdJsConn {
+    NrdTimers *timers;
+    NrdTimer look; /* for calls whose time is over */
+    GThreadPool *workers;
+    void (*reconnected)(void *user_data);
+    void *user_data;
+    natsOptions *options; /* what each connection is made with */
+    char *inbox;
+    size_t inbox_size;
+    _Atomic(natsConnection *) nats; /* whose lock only the sender waits for; lives until the close */
+    atomic_bool up;
+    atomic_size_t max_payload;
+    _Atomic uint64_t next_token;
+    GThread *sender;
+    GPtrArray *natses;  /* the sender's: of natsConnection, all that there have been, since others may still use them */
+    GPtrArray *replies; /* ... of natsSubscription, of their answers */
+    GMutex lock;
+    /* guarded by lock */
+    GHashTable *calls; /* of NrdJsCall, by its token */
+    uint64_t n_busy;   /* calls that are not answered yet, and jobs that have not ended */
+    GCond idle;        /* there are none */
+    bool hurried, stopping;
+    GCond hurry;       /* one of the two has come */
+    GQueue queue;      /* of what is to be sent */
+    uint64_t n_losses; /* of the connection: what was queued before one is not sent after it, unless it is a call */
+    bool given_up;     /* by the library: the sender makes another connection */
+    bool sender_ends;
+    bool sender_waits;
+    GCond work;       /* for the sender, or its end */
+    int64_t since_ms; /* wall clock: of the state of `up` */
+    char *refusal;    /* what the servers say to who connects; NULL: nothing */
+};
+
+/* ---- conn.c ---- */
+
+/* Another connection in the place of one that the library has given up. The sender's. */
+natsStatus nrd_js_conn_renew(NrdJsConn *conn);
+
+/* ---- request.c ---- */
+
+/* The servers' answers come here. */
+void nrd_js_on_reply(natsConnection *nats, natsSubscription *sub, natsMsg *msg, void *user_data);
+/* The timer's thread answers what is over. */
+void nrd_js_on_look(void *user_data);
+/* Answers all that have been given up, or wait too long, at that time. */
+void nrd_js_answer_overdue(NrdJsConn *conn, int64_t now_ms);
+/* It could not be sent. */
+void nrd_js_call_failed(NrdJsConn *conn, uint64_t token, int error);
+void nrd_js_busy_locked(NrdJsConn *conn);
+void nrd_js_less_busy(NrdJsConn *conn);
+
+/* ---- send.c ---- */
+
+/* What the sender does, in the order in which it is asked. */
+typedef struct NrdJsSending {
+    GList link;
+    bool is_call;
+    uint64_t token;
+    uint64_t n_losses;
+    natsMsg *msg;          /* to be sent, or NULL */
+    natsSubscription *sub; /* to be given up, or NULL */
+} NrdJsSending;
+
+/* Taken over. */
+void nrd_js_sending_push_locked(NrdJsConn *conn, const NrdJsSending *sending);
+void nrd_js_sender_start(NrdJsConn *conn);
+/* Sends what is queued, as long as there is a connection; then the thread ends. Waits for it. */
+void nrd_js_sender_stop(NrdJsConn *conn);
+
+#endif

@@ -1,0 +1,82 @@
+/* An outbox's insides: what outbox.c (its life, what an open file asks of it) and outbox_run.c (sending) share. */
+#ifndef NRD_ENGINE_JETSTREAM_OUTBOX_PRIVATE_H
+#define NRD_ENGINE_JETSTREAM_OUTBOX_PRIVATE_H
+
+#include "engine/jetstream/outbox.h"
+
+#define NRD_JS_OUTBOX_ID_DIGITS 16
+
+/* REFUSED: the servers will never take it, since it is too long with its key; its writer is told. */
+typedef enum NrdJsOutState { NRD_JS_OUT_HELD, NRD_JS_OUT_OUT, NRD_JS_OUT_STORED, NRD_JS_OUT_REFUSED } NrdJsOutState;
+
+/* A record until it is acknowledged and those before it are. */
+typedef struct NrdJsOut {
+    GList link;
+    NrdJsOutbox *outbox;
+    NrdPartition *partition;
+    uint64_t number; /* of the outbox's; its id is made of it */
+    uint64_t sequence;
+    NrdJsOutState state;
+    char *key;  /* in base64, or NULL */
+    bool again; /* it was sent before */
+    size_t size;
+    size_t cost; /* of all of it, in memory */
+    uint8_t payload[];
+} NrdJsOut;
+
+/* Somebody who waits for all records below `number`. */
+typedef struct NrdJsSyncWaiter {
+    uint64_t number;
+    NrdDoneFn done;
+    void *user_data;
+} NrdJsSyncWaiter;
+
+/* A run of offsets of one partition, for the lines that a writer reads back. */
+typedef struct NrdJsRun {
+    uint32_t partition;
+    uint64_t first, last;
+} NrdJsRun;
+
+/* NrdProducer and NrdTopicProducer are both this. */
+struct NrdJsOutbox {
+    const NrdEngineTable *table; /* first: see table.h */
+    gint n_refs;                 /* atomic */
+    NrdTopic *topic;             /* referenced */
+    NrdPartition *partition;     /* NULL: of the topic as a whole */
+    bool want_ranges;
+    char id[NRD_JS_OUTBOX_ID_DIGITS + 1];
+    GMutex lock;
+    /* guarded by lock */
+    GQueue records; /* by their link, in order */
+    GList *next;    /* the first that is not out, of a run */
+    uint64_t n_added;
+    uint64_t n_stored; /* all below are stored */
+    size_t bytes;      /* that the records take in memory */
+    uint32_t n_out;
+    size_t bytes_out;
+    bool running;
+    bool failed;         /* of this run: something has to go out again */
+    int run_error;       /* ... or will not succeed */
+    uint64_t run_end;    /* the run is about the records below */
+    int64_t progress_ms; /* monotonic: the last acknowledgement of the run, or its beginning */
+    GArray *waiters;     /* of NrdJsSyncWaiter */
+    int untold_errno;
+    int failing_errno;
+    uint32_t turn;
+    GArray *runs; /* of NrdJsRun, of this run */
+    GString *ranges;
+    NrdTimer timer; /* linger, or the next try */
+};
+
+void nrd_js_out_free(NrdJsOut *record);
+
+/* Those who wait for records below `number` are answered; with an error all of them. */
+void nrd_js_outbox_answer_locked(NrdJsOutbox *outbox, uint64_t number, int error);
+
+/* A run that has records, or an answer at once. The lock is released. */
+void nrd_js_outbox_run_and_unlock(NrdJsOutbox *outbox);
+
+/* Linger is over, or a pause before the next try. */
+void nrd_js_outbox_on_timer(void *user_data);
+
+#endif

@@ -1,0 +1,270 @@
+/* Producing: how what an open handle holds is sent until the servers have acknowledged it.
+ *
+ * A record is published with an id of its own, which the servers know for two minutes: a publish that is repeated, because its
+ * answer was lost or a leader was being elected, is stored once. Records go out in order, a window of them at a time, each with
+ * its own answer. When one fails the others that are out are waited for, and all that have no answer go out again, in order;
+ * but what the servers had taken behind one that they had not stays where it is, so a change of leaders can reorder records of
+ * one window, and a batch may be stored in part. An fsync is answered when every record before it has its acknowledgement, or,
+ * when 25 seconds have brought none, with an error: then the records stay, with their ids, and the next one tries again.
+ *
+ * A run (`running`) begins with an fsync, a full buffer or the linger timer, and ends when everything that was there is
+ * acknowledged, or with a failure. Locks: the outbox's; see js_private.h. */
+#include "engine/jetstream/outbox_private.h"
+
+#include "engine/base/clock.h"
+
+#define WINDOW 512                     /* records that are out at once */
+#define WINDOW_BYTES (8 * 1024 * 1024) /* ... and their bytes */
+#define ANSWER_MS 5000                 /* then the same record goes out again */
+#define RETRY_MS 250
+#define RANGES_MAX (1024 * 1024)
+
+static void send_locked(NrdJsOutbox *outbox);
+
+/* ---- answering those who wait ---- */
+
+void nrd_js_outbox_answer_locked(NrdJsOutbox *outbox, uint64_t number, int error)
+{
+    for (guint i = 0; i < outbox->waiters->len;) {
+        NrdJsSyncWaiter waiter = g_array_index(outbox->waiters, NrdJsSyncWaiter, i);
+        if (error == 0 && waiter.number > number) {
+            i++;
+            continue;
+        }
+        nrd_js_done_later(outbox->topic->engine->conn, waiter.done, waiter.user_data, error);
+        g_array_remove_index(outbox->waiters, i);
+    }
+}
+
+static void note_stored(NrdJsOutbox *outbox, const NrdJsOut *record)
+{
+    guint n = outbox->runs->len;
+    for (guint i = n; i > 0 && n - i < 64; i--) { /* the newest run of that partition, if it is near */
+        NrdJsRun *run = &g_array_index(outbox->runs, NrdJsRun, i - 1);
+        if (run->partition != record->partition->number)
+            continue;
+        if (run->last + 1 != record->sequence - 1)
+            break;
+        run->last++;
+        return;
+    }
+    NrdJsRun run = { record->partition->number, record->sequence - 1, record->sequence - 1 };
+    g_array_append_val(outbox->runs, run);
+}
+
+static void tell_runs_locked(NrdJsOutbox *outbox)
+{
+    for (guint i = 0; i < outbox->runs->len && outbox->want_ranges; i++) {
+        const NrdJsRun *run = &g_array_index(outbox->runs, NrdJsRun, i);
+        g_string_append_printf(outbox->ranges, "p%05u %" G_GUINT64_FORMAT " %" G_GUINT64_FORMAT "\n", run->partition,
+                               run->first, run->last);
+    }
+    g_array_set_size(outbox->runs, 0);
+    while (outbox->ranges->len > RANGES_MAX) {
+        const char *newline = memchr(outbox->ranges->str, '\n', outbox->ranges->len);
+        g_string_erase(outbox->ranges, 0, newline - outbox->ranges->str + 1);
+    }
+}
+
+/* ---- a run ---- */
+
+static void note_commit(NrdJsOutbox *outbox, int error)
+{
+    NrdPartition *partition = outbox->partition;
+    const NrdJsOut *first = outbox->records.head ? outbox->records.head->data : NULL;
+    outbox->failing_errno = -error;
+    if (error == -EIO && first)
+        nrd_js_stream_look_later(first->partition);
+    if (partition)
+        nrd_js_partition_committed(partition, error);
+    else if (error < 0 && error != -EIDRM)
+        nrd_diag(NRD_LEVEL_ERROR, nrd_js_topic_place(outbox->topic),
+                 "records could not be stored: %s; they stay with their writer, and another fsync tries again",
+                 g_strerror(-error));
+}
+
+/* Nothing is out. A failure that nobody waits for is kept for the next call of the writer. */
+static void end_run_locked(NrdJsOutbox *outbox, int error)
+{
+    outbox->running = false;
+    tell_runs_locked(outbox);
+    note_commit(outbox, error);
+    if (error == 0) {
+        nrd_counter_add(NRD_COUNTER_COMMITS, 1);
+    } else if (outbox->waiters->len == 0) {
+        outbox->untold_errno = -error;
+    }
+    nrd_js_outbox_answer_locked(outbox, outbox->n_stored, error);
+}
+
+static void begin_run_locked(NrdJsOutbox *outbox)
+{
+    outbox->run_end = outbox->n_added;
+    outbox->next = outbox->records.head;
+    outbox->failed = false;
+    outbox->run_error = 0;
+    outbox->progress_ms = nrd_clock_mono_ms();
+    outbox->running = true;
+}
+
+static void note_popped(NrdJsOutbox *outbox, const NrdJsOut *record)
+{
+    outbox->bytes -= record->cost;
+    outbox->n_stored = record->number + 1;
+    if (record->state == NRD_JS_OUT_REFUSED)
+        return;
+    nrd_counter_add(NRD_COUNTER_PRODUCED, 1);
+    note_stored(outbox, record);
+}
+
+/* What is stored at the front leaves, or refused. */
+static void pop_stored_locked(NrdJsOutbox *outbox)
+{
+    NrdJsOut *record;
+    while ((record = outbox->records.head ? outbox->records.head->data : NULL) && record->state >= NRD_JS_OUT_STORED) {
+        if (outbox->next == &record->link)
+            outbox->next = record->link.next;
+        g_queue_unlink(&outbox->records, &record->link);
+        note_popped(outbox, record);
+        nrd_js_out_free(record);
+    }
+    if (outbox->run_error == 0)
+        nrd_js_outbox_answer_locked(outbox, outbox->n_stored, 0);
+}
+
+/* After each answer: goes on, tries again, or ends. */
+static void go_on_locked(NrdJsOutbox *outbox)
+{
+    bool over = nrd_clock_mono_ms() - outbox->progress_ms >= NRD_JS_PATIENCE_MS;
+    bool wait_for_others = outbox->n_out > 0;
+    if (atomic_load(&outbox->topic->deleted))
+        outbox->run_error = -EIDRM;
+    if (outbox->n_stored >= outbox->run_end && outbox->waiters->len > 0 && !outbox->failed)
+        outbox->run_end = outbox->n_added; /* who came meanwhile goes with this run */
+    if (outbox->run_error < 0 || outbox->failed) {
+        if (!wait_for_others && (outbox->run_error < 0 || over))
+            end_run_locked(outbox, outbox->run_error < 0 ? outbox->run_error : -EIO);
+        else if (!wait_for_others)
+            nrd_timer_set(outbox->topic->engine->timers, &outbox->timer, nrd_clock_mono_ms() + RETRY_MS);
+    } else if (outbox->n_stored >= outbox->run_end) {
+        end_run_locked(outbox, 0);
+    } else {
+        send_locked(outbox);
+    }
+}
+
+static void take_failure_locked(NrdJsOutbox *outbox, NrdJsOut *record, int error, const char *why)
+{
+    if (error == -EAGAIN || error == -ETIMEDOUT) {
+        outbox->failed = true;
+        return;
+    }
+    if (outbox->run_error == 0) {
+        outbox->run_error = error == -ENOSPC || error == -ENODEV || error == -EMSGSIZE ? error : -EIO;
+        nrd_diag(NRD_LEVEL_WARNING, nrd_js_partition_place(record->partition), "a record was not taken: %s",
+                 why ? why : g_strerror(-error));
+    }
+    if (error == -EMSGSIZE) {
+        record->state = NRD_JS_OUT_REFUSED;
+        pop_stored_locked(outbox);
+    }
+}
+
+static void take_answer_locked(NrdJsOutbox *outbox, NrdJsOut *record, int error, natsMsg *msg)
+{
+    g_autofree char *why = NULL;
+    if (error == 0)
+        error =
+            nrd_js_parse_ack_reply(natsMsg_GetData(msg), (size_t)natsMsg_GetDataLength(msg), &record->sequence, &why);
+    outbox->n_out--;
+    outbox->bytes_out -= record->size;
+    record->state = error == 0 ? NRD_JS_OUT_STORED : NRD_JS_OUT_HELD;
+    if (error < 0) {
+        take_failure_locked(outbox, record, error, why);
+        return;
+    }
+    outbox->progress_ms = nrd_clock_mono_ms();
+    atomic_store(&outbox->topic->engine->progress_ms, outbox->progress_ms);
+    nrd_js_partition_grew(record->partition, record->sequence, true);
+    pop_stored_locked(outbox);
+}
+
+static void on_answer(void *user_data, int error, natsMsg *msg)
+{
+    NrdJsOut *record = user_data;
+    NrdJsOutbox *outbox = record->outbox;
+    g_mutex_lock(&outbox->lock);
+    take_answer_locked(outbox, record, error, msg);
+    go_on_locked(outbox);
+    g_mutex_unlock(&outbox->lock);
+    natsMsg_Destroy(msg);
+    nrd_js_outbox_unref(outbox);
+}
+
+static void send_one(NrdJsOutbox *outbox, NrdJsOut *record)
+{
+    NrdPartition *partition = record->partition;
+    if (record->again)
+        nrd_counter_add(NRD_COUNTER_PUBLISH_RETRIES, 1);
+    record->again = true;
+    char id[NRD_JS_OUTBOX_ID_DIGITS + 24];
+    g_snprintf(id, sizeof id, "%s-%" G_GUINT64_FORMAT, outbox->id, record->number);
+    const char *headers[] = {
+        "Nats-Msg-Id", id,  "Nats-Expected-Stream", partition->stream, record->key ? NRD_JS_KEY_HEADER : NULL,
+        record->key,   NULL
+    };
+    nrd_js_request(outbox->topic->engine->conn, partition->subject, headers, record->payload, record->size, ANSWER_MS,
+                   on_answer, record);
+}
+
+/* Hands what fits the window to the thread that sends, which keeps the order: with the lock held, so that nobody comes
+ * between. */
+static void send_locked(NrdJsOutbox *outbox)
+{
+    while (outbox->next && outbox->n_out < WINDOW && outbox->bytes_out < WINDOW_BYTES) {
+        NrdJsOut *record = outbox->next->data;
+        if (record->number >= outbox->run_end)
+            break;
+        outbox->next = outbox->next->next;
+        if (record->state != NRD_JS_OUT_HELD)
+            continue;
+        record->state = NRD_JS_OUT_OUT;
+        outbox->n_out++;
+        outbox->bytes_out += record->size;
+        nrd_js_outbox_ref(outbox);
+        send_one(outbox, record);
+    }
+}
+
+void nrd_js_outbox_run_and_unlock(NrdJsOutbox *outbox)
+{
+    if (outbox->running) {
+        g_mutex_unlock(&outbox->lock);
+        return;
+    }
+    int rc = outbox->partition ? nrd_js_partition_usable(outbox->partition) : nrd_js_topic_usable(outbox->topic);
+    if (outbox->records.length == 0 || rc < 0) {
+        nrd_js_outbox_answer_locked(outbox, outbox->n_stored, outbox->records.length == 0 ? 0 : rc);
+        g_mutex_unlock(&outbox->lock);
+        return;
+    }
+    begin_run_locked(outbox);
+    send_locked(outbox);
+    g_mutex_unlock(&outbox->lock);
+}
+
+void nrd_js_outbox_on_timer(void *user_data)
+{
+    NrdJsOutbox *outbox = user_data;
+    g_mutex_lock(&outbox->lock);
+    if (!outbox->running) {
+        nrd_js_outbox_run_and_unlock(outbox);
+    } else if (outbox->failed && outbox->n_out == 0) {
+        outbox->failed = false;
+        outbox->next = outbox->records.head;
+        send_locked(outbox);
+        g_mutex_unlock(&outbox->lock);
+    } else {
+        g_mutex_unlock(&outbox->lock);
+    }
+}

@@ -1,0 +1,412 @@
+"""What the second engine does when its servers hang, are killed, refuse it, or when several mounts meet: real servers, to
+which the harm is done."""
+
+import errno
+import json
+import os
+import re
+import signal
+import threading
+import time
+
+import pytest
+
+from nats import Cluster, why_not
+from support import (ROOT, Background, Consumer, configure, fails, log, number, open_fails, produce, read_file, wait_for, write_all,
+                     write_file, xattr)
+from test_jetstream import mount_on, own_servers, servers, stream_of  # noqa: F401 (fixtures)
+from test_monitoring import promtool
+
+pytestmark = [
+    pytest.mark.skipif(bool(why_not()), reason=str(why_not())),
+    pytest.mark.limit(200),
+]
+
+SOON_S = 5  # of a call that waits for nothing, on a busy machine
+
+
+@pytest.fixture
+def m(mount_on, servers):  # noqa: F811
+    return mount_on(servers)
+
+
+@pytest.fixture
+def name(request):
+    return "t." + request.node.name.replace("[", "-").replace("]", "")[:100]
+
+
+def server_of(mount, cluster):
+    """The server that the daemon is connected to."""
+    with open(f"/proc/{mount.process.pid}/net/tcp", encoding="ascii") as file:
+        sockets = {fields[9]: int(fields[2].split(":")[1], 16) for fields in map(str.split, file) if fields[3] == "01"}
+    folder = f"/proc/{mount.process.pid}/fd"
+    for fd in os.listdir(folder):
+        inode = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(f"{folder}/{fd}"))
+        for server in cluster.servers:
+            if inode and sockets.get(inode.group(1)) == server.port:
+                return server
+    return None
+
+
+def hang(*some):
+    for server in some:
+        server.process.send_signal(signal.SIGSTOP)
+
+
+def go_on(*some):
+    for server in some:
+        server.process.send_signal(signal.SIGCONT)
+
+
+def took(call, *arguments):
+    """The seconds that a call took, whatever came of it."""
+    began = time.monotonic()
+    try:
+        call(*arguments)
+    except OSError:
+        pass
+    return time.monotonic() - began
+
+
+def sync_until(fd):
+    """fsync, again while the servers do not answer; the seconds that it took."""
+    began = time.monotonic()
+    while True:
+        try:
+            os.fsync(fd)
+            return time.monotonic() - began
+        except OSError as error:
+            assert error.errno == errno.EIO
+
+
+def close_of_ended(fd):
+    """Of a file whose daemon or topic is gone."""
+    try:
+        os.close(fd)
+    except OSError as error:
+        assert error.errno in (errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV, errno.EIO, errno.EIDRM)
+
+
+# -- several who sync
+
+
+def test_syncs_that_meet(m, name):
+    """Who syncs while another one's sync is under way on the same descriptor: each gets its answer."""
+    part = m.make(name)
+    fd = os.open(part + "/produce", os.O_WRONLY)
+
+    def write_and_sync(who):
+        for i in range(100):
+            os.write(fd, b"%d %d\n" % (who, i))
+            os.fsync(fd)
+
+    for writer in [Background(write_and_sync, who) for who in range(4)]:
+        writer.join(60)
+        assert not writer.error
+    os.close(fd)
+    got = [tuple(map(int, line.split())) for line in log(part).splitlines()]
+    assert sorted(got) == [(who, i) for who in range(4) for i in range(100)]
+    for who in range(4):
+        assert [i for of, i in got if of == who] == list(range(100))
+
+
+# -- servers that hang
+
+
+def test_a_server_that_hangs_in_a_large_produce(own_servers, mount_on):  # noqa: F811
+    """The one that has the mount's connection is stopped, not killed, while megabytes are on their way to it: who does not need
+    the servers does not notice, and the fsync goes through another one."""
+    m = mount_on(own_servers)
+    part = m.make("large")
+    m.make("other")
+    record = b"x" * 9999 + b"\n"
+    fd = os.open(part + "/produce", os.O_WRONLY)
+    write_all(fd, record * 100)
+    os.fsync(fd)
+    server = wait_for(lambda: server_of(m, own_servers), "the connection")
+
+    def write_much():
+        for _ in range(40):
+            write_all(fd, record * 100)
+        return sync_until(fd)
+
+    writer = Background(write_much)
+    time.sleep(0.3)  # in the middle of it
+    hang(server)
+    slowest, until = {}, time.monotonic() + 12
+    while time.monotonic() < until:
+        for what, call, argument in (("status", read_file, m.mnt + "/status"), ("ls", os.listdir, m.mnt + "/topics"),
+                                     ("config", read_file, m.topic("other") + "/config"),
+                                     ("metrics", read_file, m.mnt + "/metrics")):
+            slowest[what] = max(slowest.get(what, 0), took(call, argument))
+        time.sleep(0.05)
+    assert max(slowest.values()) < SOON_S, slowest
+    assert writer.join(60) is not None
+    go_on(server)
+    os.close(fd)
+    assert number(part, "hwm") == 4100 and log(part) == record * 4100
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+@pytest.mark.parametrize("busy", ["idle", "busy"])
+def test_the_daemon_ends_without_servers(own_servers, mount_on, how, busy):  # noqa: F811
+    """With or without somebody who waits for them."""
+    m = mount_on(own_servers)
+    part = m.make("t")
+    produce(part, "one")
+    m.make("empty")
+    fd = os.open(part + "/produce", os.O_WRONLY)
+    for server in own_servers.servers:
+        hang(server) if how == "stopped" else server.kill()
+    waiting = []
+    if busy == "busy":
+        os.write(fd, b"not stored\n")
+        waiting = [Background(os.fsync, fd), Background(os.rmdir, m.topic("empty")),
+                   Background(read_file, part + "/log"), Background(read_file, part + "/drain")]
+        time.sleep(1)
+    began = time.monotonic()
+    m.stop()
+    seconds = time.monotonic() - began
+    print(f"{how}, {busy}: ended within {seconds:.1f} s")
+    close_of_ended(fd)
+    for each in waiting:
+        each.join(10)
+        assert each.error is not None
+    assert seconds < 20  # half a minute, if somebody's patience had to be waited for
+
+
+def test_records_are_sent_while_the_daemon_ends(m, name):
+    """What was written is not lost by a stop while there are servers: it is sent before the end."""
+    part = m.make(name, linger_ms=60000)
+    fd = os.open(part + "/produce", os.O_WRONLY)
+    write_all(fd, b"kept %d\n" % 0 + b"x" * 1000 + b"\n")
+    m.stop()
+    close_of_ended(fd)
+    m.start()
+    assert log(part) == b"kept 0\n" + b"x" * 1000 + b"\n"
+
+
+# -- what is said of it
+
+
+def metric(mount, of):
+    return int(re.search(rf"^{of} (\d+)$", read_file(mount.mnt + "/metrics").decode(), re.M).group(1))
+
+
+def test_status_says_that_the_servers_are_gone(own_servers, mount_on):  # noqa: F811
+    m = mount_on(own_servers)
+    produce(m.make("t"), "one")
+    text = read_file(m.mnt + "/status").decode()
+    assert "state        ok\n" in text and "servers      connected since " in text
+    assert metric(m, "narad_servers_connected") == 1 and metric(m, "narad_servers_lost_total") == 0
+    for server in own_servers.servers:
+        server.kill()
+    wait_for(lambda: metric(m, "narad_servers_connected") == 0, "the loss to be seen")
+    text = read_file(m.mnt + "/status").decode()
+    assert "state        no connection to the servers" in text and "servers      not connected since " in text
+    assert "to do        look at the servers of url=" in text
+    fd = os.open(m.part("t") + "/produce", os.O_WRONLY)
+    os.write(fd, b"two\n")
+    assert metric(m, "narad_outbox_bytes") > 4
+    for server in own_servers.servers:
+        server.start()
+    sync_until(fd)
+    os.close(fd)
+    assert metric(m, "narad_servers_connected") == 1 and metric(m, "narad_outbox_bytes") == 0
+    assert metric(m, "narad_servers_lost_total") >= 1 and metric(m, "narad_servers_reconnected_total") >= 1
+    assert "state        ok\n" in read_file(m.mnt + "/status").decode()
+
+
+def test_a_password_that_changes_and_changes_back(tmp_path, mount_on):  # noqa: F811
+    """Refused twice, the client library gives up for good. The mount does not, and says meanwhile who is to do what."""
+    one = Cluster(tmp_path / "one", 1)
+    server = one.servers[0]
+    plain = read_file(server.config)
+
+    def let_in(password):
+        with open(server.config, "wb") as file:
+            file.write(plain + f"authorization {{ user: me, password: {password} }}\n".encode())
+
+    let_in("right")
+    one.wait_ready = lambda user: None  # who asks without a password is told nothing
+    one.url = f"nats://me:right@127.0.0.1:{server.port}"
+    one.start()
+    wait_for(lambda: os.path.exists(server.log) and b"Server is ready" in read_file(server.log), "the server", 30)
+    try:
+        m = mount_on(one)
+        part = m.make("t")
+        produce(part, "before")
+        let_in("another")
+        server.kill()
+        server.start()
+        wait_for(lambda: "uthentication" in read_file(m.mnt + "/status").decode(), "the refusal", 40)
+        assert "to do        look at the user, password" in read_file(m.mnt + "/status").decode()
+        wait_for(lambda: "take this mount no more" in m.stderr(), "the library to give up", 40)
+        let_in("right")
+        server.kill()
+        server.start()
+        wait_for(lambda: metric(m, "narad_servers_connected") == 1, "the connection", 40)
+        fd = os.open(part + "/produce", os.O_WRONLY)
+        os.write(fd, b"after\n")
+        sync_until(fd)
+        os.close(fd)
+        assert log(part) == b"before\nafter\n"
+        with Consumer(part) as reader:
+            assert (reader.read(), reader.read()) == (b"before\n", b"after\n")
+            reader.sync()
+        assert "right" not in m.stderr() and "state        ok" in read_file(m.mnt + "/status").decode()
+        m.stop()
+    finally:
+        one.end()
+
+
+def test_rules_of_jetstream(m):
+    """What they speak of is there, and they fire when they should."""
+    rules = ROOT + "/monitoring/naradfs-jetstream.rules"
+    text = read_file(rules + ".yml").decode()
+    there = set(re.findall(r"^(narad_\w+) ", read_file(m.mnt + "/metrics").decode(), re.M))
+    named = set(re.findall(r"narad_\w+", " ".join(re.findall(r"expr: (.*)", text))))
+    assert len(named) == 3 and named <= there
+    code, output = promtool("check", "rules", rules + ".yml")
+    assert code == 0, output
+    code, output = promtool("test", "rules", rules + ".test.yml")
+    assert code == 0, output
+
+
+def test_promtool_reads_the_metrics_of_jetstream(m):
+    code, output = promtool("check", "metrics", data=read_file(m.mnt + "/metrics"))
+    assert code == 0, output
+
+
+# -- what does not fit
+
+
+def test_a_key_that_is_too_long(m, name):
+    """By the write, not by every fsync that follows."""
+    part = m.make(name)
+    fd = os.open(part + "/produce.bin", os.O_WRONLY)
+    assert fails(write_all, fd, (48001).to_bytes(4, "big") + (1).to_bytes(4, "big") + b"k" * 48001 + b"z") == errno.EMSGSIZE
+    assert "its key is longer than what the servers have room for" in m.stderr()
+    write_all(fd, (48000).to_bytes(4, "big") + (1).to_bytes(4, "big") + b"k" * 48000 + b"z")
+    os.fsync(fd)
+    os.close(fd)
+    fd = os.open(part + "/produce.jsonl", os.O_WRONLY)
+    assert fails(os.write, fd, b'{"key":"%s","payload":"z"}\n' % (b"k" * 48001)) == errno.EMSGSIZE
+    os.write(fd, b'{"key":"%s","payload":"z"}\n' % (b"k" * 48000))
+    os.fsync(fd)
+    os.close(fd)
+    assert number(part, "hwm") == 2
+
+
+def test_empty_records_are_bounded_by_their_memory(own_servers, mount_on):  # noqa: F811
+    """While no server answers a writer of empty lines is held up, as one of long lines is."""
+    m = mount_on(own_servers)
+    part = m.make("t")
+    produce(part, "before")
+    for server in own_servers.servers:
+        server.kill()
+    fd = os.open(part + "/produce", os.O_WRONLY)
+    n = 0
+
+    def write_lines():
+        nonlocal n
+        while n < 3_000_000:
+            n += os.write(fd, b"\n" * 20000)
+
+    assert fails(write_lines) == errno.EIO
+    assert n < 1_000_000 and metric(m, "narad_outbox_bytes") < 64 << 20
+    for server in own_servers.servers:
+        server.start()
+    sync_until(fd)
+    os.close(fd)
+    assert number(part, "hwm") == n + 1
+
+
+# -- many partitions, several mounts
+
+
+def n_streams(cluster):
+    try:
+        return cluster.ask("$JS.API.STREAM.NAMES").get("total", 0)
+    except OSError:
+        return 0
+
+
+def test_many_partitions(own_servers, mount_on):  # noqa: F811
+    m = mount_on(own_servers)
+    os.mkdir(m.topic("t"))
+    began = time.monotonic()
+    configure(m.topic("t"), partitions=100)
+    made = time.monotonic()
+    assert len([each for each in os.listdir(m.topic("t")) if each.startswith("p0")]) == 100
+    os.rmdir(m.topic("t"))
+    print(f"100 partitions: made within {made - began:.1f} s, removed within {time.monotonic() - made:.1f} s")
+    assert n_streams(own_servers) == 1  # of the records of topics
+
+
+def test_a_record_that_comes_with_a_removal(own_servers, mount_on):  # noqa: F811
+    """Another mount produces in the very moment of an rmdir: either the record is there and the topic too, or its writer is told
+    that it is not stored."""
+    m, other = mount_on(own_servers), mount_on(own_servers)
+    ends = {"removed": 0, "kept": 0}
+
+    def write_and_sync(fd):
+        os.write(fd, b"x\n")
+        os.fsync(fd)
+
+    for i in range(40):
+        part = m.make(f"t{i}")
+        there = other.part(f"t{i}")
+        wait_for(lambda path=there: os.path.exists(path), "the topic at the other mount")
+        fd = os.open(there + "/produce", os.O_WRONLY)
+        remover = Background(os.rmdir, m.topic(f"t{i}"))
+        time.sleep(i % 20 * 0.01)
+        writer = Background(write_and_sync, fd)
+        writer.join(60)
+        remover.join(60)
+        ends["kept" if remover.error else "removed"] += 1
+        if remover.error:
+            assert remover.error.errno == errno.ENOTEMPTY
+            assert writer.error is None and log(part) == b"x\n" and number(part, "hwm") >= 1, i
+            produce(part, "y")  # it takes records again
+            assert log(part) == b"x\ny\n"
+        else:
+            assert writer.error and writer.error.errno == errno.EIDRM, i
+        close_of_ended(fd)
+    print(ends)
+    assert min(ends.values()) > 0
+
+
+def test_streams_of_a_topic_that_was_not_made_are_deleted(own_servers, mount_on):  # noqa: F811
+    """The servers go away in the middle of a mkdir; when they are back nothing of it is left."""
+    m = mount_on(own_servers, "partitions=60")
+    maker = Background(os.mkdir, m.topic("t"))
+    wait_for(lambda: n_streams(own_servers) > 4, "the first streams")
+    for server in own_servers.servers:
+        server.kill()
+    maker.join(60)
+    assert maker.error and maker.error.errno == errno.EIO
+    for server in own_servers.servers:
+        server.start()
+    own_servers.wait_ready()
+    wait_for(lambda: n_streams(own_servers) == 1, "their deletion", 60, 0.2)  # of the records of topics
+    os.mkdir(m.topic("t"))
+    produce(m.part("t", 59), "one")
+    assert n_streams(own_servers) == 61
+
+
+@pytest.mark.limit(300)
+def test_streams_that_a_dead_removal_has_closed(own_servers, mount_on):  # noqa: F811
+    """A mount that dies between closing a topic's streams and removing it: who writes there is told, and opens them in the end."""
+    m = mount_on(own_servers)
+    part = m.make("t")
+    stream = stream_of(m.topic("t"))
+    config = own_servers.stream_info(stream)["config"]
+    config["subjects"] = [config["subjects"][0] + ".closed"]
+    assert "error" not in own_servers.ask("$JS.API.STREAM.UPDATE." + stream, json.dumps(config).encode())
+    fd = os.open(part + "/produce", os.O_WRONLY)
+    os.write(fd, b"kept\n")
+    assert sync_until(fd) > 60  # nobody opens what may be in the middle of a removal
+    os.close(fd)
+    assert log(part) == b"kept\n" and "takes records again" in m.stderr()
+    assert not own_servers.stream_info(stream)["config"]["subjects"][0].endswith(".closed")
