@@ -537,6 +537,7 @@ def test_a_recreated_topic_has_none_of_the_old_records(m, how):
 # -- the disk, owners and modes
 
 
+@pytest.mark.local("free space")
 def test_statfs_is_the_disks(m):
     mine, disk = os.statvfs(m.mnt), os.statvfs(m.data)
     for field in ("f_bsize", "f_frsize", "f_blocks", "f_files"):
