@@ -28,6 +28,13 @@ def connected(mount):
     return b"narad_servers_connected 1\n" in read_file(mount.mnt + "/metrics")
 
 
+def shut_down(cluster):
+    """In order: a single server that is killed forgets what was leased in its last moments."""
+    process = cluster.servers[0].process
+    process.terminate()
+    process.wait(30)
+
+
 def bring_back(cluster, *mounts):
     cluster.servers[0].start()
     cluster.wait_ready()
@@ -188,3 +195,135 @@ def test_reopen_makes_leases_void(m, name):
     write_file(part + "/ctl", b"reopen\n")
     assert fails(ack, part, receipt) == errno.ESTALE
     assert offsets(wait_for(lambda: take(part), "the record again")) == [0]
+
+
+# -- nothing is kept to be sent later
+
+
+@pytest.mark.limit(200)
+def test_a_nack_while_cut_off_is_not_sent_later(one_server, mount_on):
+    """The server is away until the lease is over; when this mount has a connection again the record is another's."""
+    m, other = mount_on(one_server), mount_on(one_server)
+    part = m.make("t", visibility_timeout_ms=6000)
+    produce(part, "a")
+    wait_for(lambda: os.path.exists(other.part("t")), "the topic at the other mount")
+    receipt = take(part)[0]["handle"].encode()
+    fd = os.open(part + "/ack", os.O_WRONLY)
+    shut_down(one_server)
+    wait_for(lambda: not connected(m), "the loss of the connection")
+    os.write(fd, b"nack " + receipt + b"\n")
+    assert fails(os.write, fd, receipt + b"\n") == errno.ESTALE
+    os.close(fd)  # whoever starts a server closes a copy of it, and would wait for the daemon that is stopped
+    m.process.send_signal(signal.SIGSTOP)
+    try:
+        time.sleep(6)
+        bring_back(one_server, other)
+        assert offsets(wait_for(lambda: take(other.part("t")), "the record at the other mount", 40)) == [0]
+    finally:
+        m.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: connected(m), "the connection", 40)
+    time.sleep(1)  # what was kept would be there by now, and make the record deliverable
+    assert take(part) == []
+
+
+def test_an_extension_while_cut_off_fails(one_server, mount_on):
+    """It keeps its end, and its holder; what was confirmed before counts."""
+    m = mount_on(one_server)
+    part = m.make("t", visibility_timeout_ms=20000)
+    produce(part, "a")
+    with Consumer(part) as reader:
+        reader.read()
+        reader.write(b"extend 0\n")
+        shut_down(one_server)
+        wait_for(lambda: not connected(m), "the loss of the connection")
+        assert fails(reader.write, b"extend 0\n") == errno.EIO
+        assert "could not be extended" in m.stderr() and "it ends when it would have" in m.stderr()
+        bring_back(one_server, m)
+        reader.write(b"extend 0\n")
+        reader.sync()
+        assert number(part, "frontier") == 1
+
+
+def test_an_extension_is_not_believed_before_it_is_confirmed(one_server, mount_on):
+    """The server hangs: the connection is there, and nobody answers."""
+    m = mount_on(one_server)
+    part = m.make("t", visibility_timeout_ms=3000)
+    produce(part, "a")
+    receipt = take(part)[0]["handle"].encode() + b"\n"
+    fd = os.open(part + "/ack", os.O_WRONLY)
+    one_server.servers[0].process.send_signal(signal.SIGSTOP)
+    assert fails(os.write, fd, b"extend " + receipt) == errno.EIO
+    time.sleep(1.5)
+    assert fails(os.write, fd, receipt) == errno.ESTALE  # it has ended when it would have
+    os.close(fd)
+    one_server.servers[0].process.send_signal(signal.SIGCONT)
+
+
+# -- time
+
+
+def test_a_longer_timeout_counts_when_the_servers_have_it(m, name):
+    """An extension under new settings is one for the servers too."""
+    part = m.make(name, visibility_timeout_ms=2000)
+    produce(part, "a")
+    receipt = take(part)[0]["handle"]
+    configure(m.topic(name), visibility_timeout_ms=60000)
+    ack(part, receipt, verb="extend")
+    time.sleep(3)
+    assert take(part) == []
+    ack(part, receipt, sync=True)
+    assert number(part, "frontier") == 1
+
+
+def test_a_shorter_timeout_ends_leases(m, name):
+    """The servers count what is leased by what they have now, and so does the mount."""
+    part = m.make(name, visibility_timeout_ms=60000)
+    produce(part, "a", "b")
+    receipts = [each["handle"] for each in take(part)]
+    configure(m.topic(name), visibility_timeout_ms=1000)
+    time.sleep(1)
+    assert fails(ack, part, receipts[0]) == errno.ESTALE
+    assert sorted(offsets(wait_for(lambda: take(part), "the records again"))) == [0, 1]
+
+
+def test_what_poll_has_taken_is_leased_in_full(m, name):
+    """It waits for its reader for less than its time, of which a part is over then: it begins anew."""
+    part = m.make(name, visibility_timeout_ms=4000)
+    produce(part, "a")
+    with Consumer(part) as reader:
+        poll = select.poll()
+        poll.register(reader.fd, select.POLLIN)
+        assert poll.poll(10000)
+        time.sleep(1.5)
+        assert reader.read() == b"a\n"
+        time.sleep(3)
+        reader.write(b"ack 0\n")
+        reader.sync()
+    assert number(part, "frontier") == 1
+
+
+# -- a consumer that is deleted
+
+
+def test_a_consumer_that_is_deleted_is_made_again(m, name, servers):
+    """By those who wait, of a partition and of a topic; it begins where everything before was settled."""
+    part = m.make(name)
+    produce(part, "a", "b", "c")
+    with Consumer(part) as reader:
+        assert (reader.read(), reader.read()) == (b"a\n", b"b\n")
+        reader.sync()
+        assert number(part, "frontier") == 2
+    with Consumer(part) as reader:
+        assert wait_for(lambda: read_or_none(reader), "the third") == b"c\n"
+        stream = stream_of(m.topic(name))
+        with Consumer(m.topic(name), flags=os.O_RDWR) as whole:
+            waits = Background(whole.read)
+            time.sleep(1)
+            assert waits.running()
+            for consumer in servers.ask("$JS.API.CONSUMER.NAMES." + stream)["consumers"]:
+                assert servers.ask(f"$JS.API.CONSUMER.DELETE.{stream}.{consumer}")["success"]
+            assert waits.join(40) == b"c\n"
+            assert "its consumer on the servers was deleted" in m.stderr()
+            whole.sync()
+        assert fails(reader.write, b"ack 2\n") == errno.ESTALE
+    assert number(part, "frontier") == 3
