@@ -298,7 +298,7 @@ static bool is_file(const struct stat *st, const NrdIoFileId *id)
 int nrd_io_check_place(int fd, const NrdIoFileId *known, int dirfd, const char *path, bool *ret_looked)
 {
     struct stat st;
-    int rc = nrd_io->fstat(fd, &st);
+    int rc = nrd_io->fstat_untimed(fd, &st);
     if (rc < 0)
         return rc;
     NrdIoFileId id = { st.st_dev, st.st_ino };

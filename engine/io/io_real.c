@@ -114,14 +114,19 @@ static int real_set_mtime(int fd, int64_t unix_ms)
     return futimens(fd, times) < 0 ? -errno : 0;
 }
 
+static int real_fstat(int fd, struct stat *ret_st)
+{
+    return fstat(fd, ret_st) < 0 ? -errno : 0;
+}
+
 /* Asking for a file's time makes the write that follows it change the time, and so the next sync write the inode: 60 us a commit
  * (Linux 6.13 and later, "multigrain timestamps"). So it is not asked for. Where statx is forbidden by an old filter of system
  * calls, fstat does. */
-static int real_fstat(int fd, struct stat *ret_st)
+static int real_fstat_untimed(int fd, struct stat *ret_st)
 {
     struct statx x;
     if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS & ~(STATX_ATIME | STATX_MTIME | STATX_CTIME), &x) < 0)
-        return errno != ENOSYS && errno != EPERM ? -errno : fstat(fd, ret_st) < 0 ? -errno : 0;
+        return errno != ENOSYS && errno != EPERM ? -errno : real_fstat(fd, ret_st);
     *ret_st = (struct stat){
         .st_dev = makedev(x.stx_dev_major, x.stx_dev_minor),
         .st_ino = x.stx_ino,
@@ -230,6 +235,7 @@ const NrdIo nrd_io_real = {
     .seek = real_seek,
     .set_mtime = real_set_mtime,
     .fstat = real_fstat,
+    .fstat_untimed = real_fstat_untimed,
     .fstatat = real_fstatat,
     .mkdir = real_mkdir,
     .rename = real_rename,

@@ -329,6 +329,7 @@ static const NrdIo memory_io = {
     .punch = memory_punch,
     .set_mtime = memory_set_mtime,
     .fstat = memory_fstat,
+    .fstat_untimed = memory_fstat,
     .fstatat = memory_fstatat,
     .mkdir = memory_mkdir,
     .rename = memory_rename,

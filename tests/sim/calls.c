@@ -806,6 +806,7 @@ const NrdIo sim_io = {
     .punch = sim_punch,
     .set_mtime = sim_set_mtime,
     .fstat = sim_fstat,
+    .fstat_untimed = sim_fstat,
     .fstatat = sim_fstatat,
     .mkdir = sim_mkdir,
     .rename = sim_rename,
