@@ -226,21 +226,12 @@ static int create_admin_held(NrdEngine *engine, NrdTopicRecord *record, NrdTopic
 int nrd_local_topic_create(NrdEngine *engine, const char *name, const NrdAttr *attr, uint32_t umask,
                            NrdTopic **ret_topic)
 {
-    int rc = nrd_topic_name_check(name);
-    if (rc < 0) {
-        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE,
-                 "no topic can be named '%.300s': up to 200 of A-Z a-z 0-9 . _ -, not beginning with '.', without "
-                 "'.stale-'",
-                 name);
+    int rc = nrd_topic_check_new(engine, name);
+    if (rc < 0)
         return rc;
-    }
-    if (engine->read_only)
-        return -EROFS;
     g_autofree char *why = NULL;
-    NrdTopicRecord *record = nrd_topic_record_new(name);
-    record->config = engine->defaults;
-    record->attr = (NrdFileAttr){ attr->uid, attr->gid, attr->mode };
-    record->umask = umask;
+    NrdTopicRecord *record =
+        nrd_topic_record_make(name, &engine->defaults, (NrdFileAttr){ attr->uid, attr->gid, attr->mode }, umask);
     pthread_mutex_lock(&engine->admin);
     rc = create_admin_held(engine, record, ret_topic, &why);
     pthread_mutex_unlock(&engine->admin);

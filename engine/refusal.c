@@ -1,4 +1,4 @@
-/* What a topic has refused last. Whoever writes to `config`, `ctl` and the like gets an errno; the reason stands in the log,
+/* What is refused of topics, and what one has refused last. Whoever writes to `config`, `ctl` and the like gets an errno; the reason stands in the log,
  * which not everybody can read, and in `status`, which shows the last one. Saying it is the same for every engine; the local
  * one keeps it in its topic. */
 #include "engine/engine_private.h"
@@ -18,6 +18,17 @@ void nrd_topic_refuse(NrdTopic *topic, int64_t partition, const char *format, ..
         g_free(plain);
     }
     nrd_table_of(topic)->topic_keep_refusal(topic, text);
+}
+
+int nrd_topic_check_new(const NrdEngine *engine, const char *name)
+{
+    int rc = nrd_topic_name_check(name);
+    if (rc < 0)
+        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE,
+                 "no topic can be named '%.300s': up to 200 of A-Z a-z 0-9 . _ -, not beginning with '.', without "
+                 "'.stale-'",
+                 name);
+    return rc == 0 && nrd_engine_read_only(engine) ? -EROFS : rc;
 }
 
 void nrd_topic_refuse_removal(NrdTopic *topic, int error, const char *id)

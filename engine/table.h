@@ -9,6 +9,7 @@
 #ifndef NRD_ENGINE_TABLE_H
 #define NRD_ENGINE_TABLE_H
 
+#include "engine/base/macros.h"
 #include "engine/engine.h"
 
 #define NRD_ENGINE_FUNCTIONS(X)                                                                                        \
@@ -135,6 +136,9 @@ typedef struct NrdEngineTable {
     /* For nrd_topic_refuse, which cannot be handed on: keeps the sentence (taken over) for nrd_topic_refusal. Memory only. */
     void (*topic_keep_refusal)(NrdTopic *topic, char *text);
 } NrdEngineTable;
+
+/* Whether a topic of that name may be made: -EINVAL or -ENAMETOOLONG, which it logs; -EROFS of a read-only mount. */
+int nrd_topic_check_new(const NrdEngine *engine, const char *name) NRD_MUST_CHECK;
 
 /* Says why a topic was not removed: it has records (-ENOTEMPTY), or is in use (-EBUSY). id: of its incarnation. */
 void nrd_topic_refuse_removal(NrdTopic *topic, int error, const char *id);

@@ -70,6 +70,15 @@ NrdTopicRecord *nrd_topic_record_new(const char *name)
     return record;
 }
 
+NrdTopicRecord *nrd_topic_record_make(const char *name, const NrdTopicConfig *config, NrdFileAttr attr, uint32_t umask)
+{
+    NrdTopicRecord *record = nrd_topic_record_new(name);
+    record->config = *config;
+    record->attr = attr;
+    record->umask = umask;
+    return record;
+}
+
 NrdTopicRecord *nrd_topic_record_copy(const NrdTopicRecord *record)
 {
     NrdTopicRecord *copy = record_alloc(record->name);

@@ -50,6 +50,8 @@ int nrd_topic_name_check(const char *name) NRD_MUST_CHECK;
 bool nrd_incarnation_valid(const char *id);
 
 NrdTopicRecord *nrd_topic_record_new(const char *name); /* defaults, a fresh random id */
+/* One of a topic that is being made: with these settings, owner and mode, and the umask of who makes it. */
+NrdTopicRecord *nrd_topic_record_make(const char *name, const NrdTopicConfig *config, NrdFileAttr attr, uint32_t umask);
 NrdTopicRecord *nrd_topic_record_copy(const NrdTopicRecord *record);
 void nrd_topic_record_free(NrdTopicRecord *record); /* takes NULL */
 

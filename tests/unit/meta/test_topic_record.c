@@ -94,6 +94,22 @@ static void test_round_trip(void)
     nrd_topic_record_free(NULL);
 }
 
+static void test_make(void)
+{
+    NrdTopicConfig config;
+    nrd_topic_config_defaults(&config);
+    config.partitions = 7;
+    NrdTopicRecord *record = nrd_topic_record_make("x", &config, (NrdFileAttr){ 1, 2, 0750 }, 027);
+    g_assert_cmpint(record->config.partitions, ==, 7);
+    g_assert_cmpuint(record->attr.uid, ==, 1);
+    g_assert_cmpuint(record->attr.gid, ==, 2);
+    g_assert_cmpuint(record->attr.mode, ==, 0750);
+    g_assert_cmpuint(record->umask, ==, 027);
+    g_assert_true(nrd_incarnation_valid(record->id));
+    assert_round_trip(record);
+    nrd_topic_record_free(record);
+}
+
 static void assert_damaged(const char *name, const void *data, size_t size)
 {
     NrdTopicRecord *record = NULL;
@@ -307,6 +323,7 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/topic-record/round-trip", test_round_trip);
+    g_test_add_func("/topic-record/make", test_make);
     g_test_add_func("/topic-record/every-bit", test_every_bit);
     g_test_add_func("/topic-record/every-cut", test_every_cut);
     g_test_add_func("/topic-record/other-name", test_other_name);
