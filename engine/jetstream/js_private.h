@@ -1,16 +1,22 @@
 /* What the files of this folder share: the objects behind engine.h, and how they are locked.
  *
- *   conn.c      the connection, its state      send.c     the thread that sends     request.c  who waits for answers
- *   api.c       JetStream's requests           each.c     several of them at once   names.c    what things are called
- *   engine.c    start, end, the topics' table  store.c    records of topics         topic.c    one topic, its streams
- *   admin.c     creating and removing topics   streams.c   streams of a topic       partition.c what is known of one
- *   outbox.c    records on their way           outbox_run.c  ... as they are sent   producer.c producing
- *   pull.c      those who wait for records     ask.c      what is asked for them    now.c      readers that never wait
- *   hand.c      records that have come         lease.c    leases                   consume.c  watches, and consuming
- *   settle.c    settling                       acks.c     acks on their way        consumer.c the consumer on the servers
- *   gather.c    several answers as one         glance.c   the engine at a glance   settings.c a topic's record
- *   reading.c   records, and the log           table.c    the table, what is not there
- *   conn_options.c  how to connect          answers.c  what the servers' answers say
+ *   conn.c          the connection, its state         conn_options.c  how to connect
+ *   send.c          the thread that sends             request.c       who waits for answers
+ *   gather.c        several answers as one            each.c          several requests at once
+ *   answers.c       what the servers' answers say     api.c           JetStream's requests
+ *   names.c         what things are called            engine.c        start, end, the topics' table
+ *   store.c         records of topics                 settings.c      changing one
+ *   admin.c         creating and removing topics      topic.c         one topic
+ *   streams.c       streams of a topic                partition.c     what is known of one
+ *   verbs.c         verbs of its ctl                  consumer.c      the consumer on the servers
+ *   outbox.c        records on their way              outbox_run.c    ... as they are sent
+ *   producer.c      producing                         pull.c          those who wait for records
+ *   ask.c           what is asked for them            now.c           readers that never wait
+ *   hand.c          records that have come            consume.c       watches, and consuming
+ *   settle.c        settling                          lease.c         leases
+ *   returned.c      what was given back               acks.c          acks on their way
+ *   fetch.c         records by offset and time        reading.c       the log as text
+ *   glance.c        the engine at a glance            table.c         the table, what is not there
  *
  * Locks, in the order they may be taken, none of them held across an answer that is waited for but `admin` and a topic's
  * `guard`, nor across a call to who called us. What is to be sent is only queued under them (send.c):
@@ -44,8 +50,7 @@ void nrd_js_topic_keep_refusal(NrdTopic *topic, char *text);
 /* What stands in the place of fan-out, which is not built here (docs/scale-out.md says why). */
 #define NRD_JS_NO_FANOUT                                                                                               \
     "fan-out is not built for JetStream; a program that consumes one topic, produces to the other and settles after "  \
-    "its "                                                                                                             \
-    "fsync copies as well"
+    "its fsync copies as well"
 
 typedef struct NrdJsPulls NrdJsPulls;
 typedef struct NrdJsLeases NrdJsLeases;
@@ -123,7 +128,8 @@ struct NrdPartition {
 
 /* ---- engine.c ---- */
 
-/* Looks for what was done to topics by others, this daemon's other threads included; or by this one just now. Admin held. Blocks. */
+/* Looks for what was done to topics by others, this daemon's other threads included; or by this one just now. Blocks. On
+ * failure *ret_why (g_free) says more, unless it is NULL. */
 int nrd_js_follow_admin_held(NrdEngine *engine, char **ret_why) NRD_MUST_CHECK;
 GPtrArray *nrd_js_topics(NrdEngine *engine); /* references; g_ptr_array_unref */
 /* What an acknowledgement of such a stream is worth: see nrd_engine_durability. */
@@ -297,7 +303,7 @@ void nrd_js_give_back(NrdEngine *engine, const char *reply);
 /* Begins its time anew, once the servers have confirmed that. Does not wait. */
 void nrd_js_lease_extend_later(NrdPartition *partition, uint64_t offset, uint64_t nonce);
 
-/* ---- reading.c ---- */
+/* ---- fetch.c ---- */
 
 /* The key of a message's headers (g_free), by what gets a header. */
 void nrd_js_decode_key(const char *header, uint8_t **ret_key, size_t *ret_size);

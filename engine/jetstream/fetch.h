@@ -1,0 +1,24 @@
+/* Records of a stream by their sequences, several at once. */
+#ifndef NRD_ENGINE_JETSTREAM_FETCH_H
+#define NRD_ENGINE_JETSTREAM_FETCH_H
+
+#include "engine/jetstream/gather.h"
+#include "engine/jetstream/js_private.h"
+
+/* A record that is asked for. */
+typedef struct NrdJsSlot {
+    NrdJsCountdown *countdown; /* of who waits; of no use to others */
+    uint64_t sequence;
+    int error;        /* 0; -ENOENT: there is none */
+    NrdRecord record; /* with error 0 only */
+} NrdJsSlot;
+
+/* The records [first, first + n), into n slots, which need not be initialized. What is not there has the error -ENOENT; any
+ * other failure is the result. The caller clears the slots in both cases. Blocks until all servers that were asked have
+ * answered, or their time is over; on any thread but the client library's. */
+int nrd_js_fetch(NrdPartition *partition, uint64_t first, guint n, NrdJsSlot *slots) NRD_MUST_CHECK;
+
+/* Frees the records, not the slots. */
+void nrd_js_slots_clear(NrdJsSlot *slots, guint n);
+
+#endif
