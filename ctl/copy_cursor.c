@@ -23,8 +23,8 @@ uint64_t nrd_copy_index(const NrdCopyPart *part, uint64_t offset)
 static int fail(NrdCopyPart *part, int rc, const char *path, const char *what)
 {
     return nrd_copy_part_fail(part, rc,
-                              g_strdup_printf("the records are copied, but %s of %s cannot be %s: %s", "the frontier",
-                                              path, what, g_strerror(-rc)));
+                              g_strdup_printf("the records are copied, but the frontier of %s cannot be %s: %s", path,
+                                              what, g_strerror(-rc)));
 }
 
 static int seek(NrdCopyPart *part)

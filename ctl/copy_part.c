@@ -8,6 +8,7 @@
 #include "ctl/copy.h"
 
 #include "ctl/cli.h"
+#include "engine/base/diag.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -194,8 +195,8 @@ static int verify(NrdCopyPart *part)
         return rc;
     if (part->there.n < part->read.n)
         return nrd_copy_part_fail(part, -EBADMSG,
-                                  g_strdup_printf("%s ends at offset %" PRIu64 ", although %" PRIu64
-                                                  " records were acknowledged",
+                                  g_strdup_printf("%s ends at offset %" PRIu64 " instead of %" PRIu64
+                                                  ": what was acknowledged is not all there",
                                                   part->to, part->there.n, part->read.n));
     g_autofree char *ours = nrd_copy_tally_text(&part->read);
     g_autofree char *theirs = nrd_copy_tally_text(&part->there);
@@ -204,8 +205,8 @@ static int verify(NrdCopyPart *part)
     return nrd_copy_part_fail(part, -EBADMSG,
                               g_strdup_printf("%s does not read back as what was copied: sha256 %s in the source, %s "
                                               "there, over %" PRIu64
-                                              " records. Delete the target topic and begin again",
-                                              part->to, ours, theirs, part->read.n));
+                                              " record%s. Delete the target topic and begin again",
+                                              part->to, ours, theirs, part->read.n, nrd_plural(part->read.n)));
 }
 
 /* Nobody else has added anything. */

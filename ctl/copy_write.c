@@ -57,11 +57,11 @@ static int fail_too_long(NrdCopyPart *part, size_t pos)
     int rc = nrd_tree_xattr(part->job->to.dir, "max_record_bytes", &most);
     return nrd_copy_part_fail(
         part, -EMSGSIZE,
-        g_strdup_printf("the record at offset %" PRIu64 " (%zu bytes, its key %zu) is longer than %s takes "
+        g_strdup_printf("the record at offset %" PRIu64 " (%zu byte%s, its key %zu) is longer than %s takes "
                         "(max_record_bytes there is %s; the servers behind it may take less): raise that, or leave the "
                         "topic where it is; the records before it were copied",
-                        mark->offset, mark->payload_size, mark->key_size, part->job->to.dir,
-                        rc == 0 ? most : "unknown"));
+                        mark->offset, mark->payload_size, nrd_plural(mark->payload_size), mark->key_size,
+                        part->job->to.dir, rc == 0 ? most : "unknown"));
 }
 
 /* ---- a batch ---- */
