@@ -1,5 +1,5 @@
 /* What others on the machine are not to see: passwords on the command line, and files that hold secrets.
- * Refusals are sentences on standard error, without any secret. */
+ * Refusals are -EINVAL, and sentences on standard error without any secret. Files are read at once: a call may block. */
 #ifndef NRD_MOUNT_SECRETS_H
 #define NRD_MOUNT_SECRETS_H
 
