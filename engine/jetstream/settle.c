@@ -112,8 +112,13 @@ static int acknowledge(NrdPartition *partition, uint64_t offset, uint64_t nonce)
 
 static int give_back(NrdPartition *partition, uint64_t offset, uint64_t nonce)
 {
-    g_autofree char *reply = nrd_js_lease_subject(partition, offset, nonce, NULL);
-    nrd_js_lease_drop(partition, nonce);
+    NrdJsLeases *leases = partition->leases;
+    g_mutex_lock(&leases->lock);
+    NrdJsLease *lease = nrd_js_lease_find_locked(leases, offset, nonce);
+    g_autofree char *reply = lease ? g_steal_pointer(&lease->reply) : NULL;
+    if (lease)
+        g_hash_table_remove(leases->leases, &nonce);
+    g_mutex_unlock(&leases->lock);
     if (!reply)
         return -ESTALE;
     nrd_js_leases_note_returned(partition, offset); /* first: it may come again at once */
