@@ -46,10 +46,10 @@ def own_servers(tmp_path):
 def mount_on(tmp_path, limit):
     made = []
 
-    def make(cluster, options="", name="m"):
+    def make(cluster, options="", name="m", start=True):
         mount = JetStreamMount(tmp_path / f"{name}{len(made)}", cluster.url, options)
         made.append(mount)
-        return mount.start()
+        return mount.start() if start else mount
 
     yield make
     wrong = [error for error in [mount.destroy() for mount in reversed(made)] if error]

@@ -5,41 +5,15 @@ import os
 
 import pytest
 
-from nats import Cluster, JetStreamMount, why_not
+from nats import why_not
 from support import (Consumer, configure, drain, fails, lines, log, number, produce, read_file, shell, take, wait_for,
                      write_file)
+from test_jetstream import m, mount_on, servers  # noqa: F401 (fixtures)
 
 pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
     pytest.mark.limit(120),
 ]
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory):
-    cluster = Cluster(tmp_path_factory.mktemp("nats")).start()
-    yield cluster
-    cluster.end()
-
-
-@pytest.fixture
-def mount_on(tmp_path, limit):
-    made = []
-
-    def make(cluster, options="", start=True):
-        mount = JetStreamMount(tmp_path / f"m{len(made)}", cluster.url, options)
-        made.append(mount)
-        return mount.start() if start else mount
-
-    yield make
-    wrong = [error for error in [mount.destroy() for mount in reversed(made)] if error]
-    if wrong:
-        raise wrong[0]
-
-
-@pytest.fixture
-def m(mount_on, servers):
-    return mount_on(servers)
 
 
 def refused(m, topic, call, *words):

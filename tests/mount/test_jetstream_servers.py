@@ -14,7 +14,7 @@ import pytest
 from nats import Cluster, why_not
 from support import (ROOT, Background, Consumer, configure, fails, log, number, open_fails, produce, read_file, wait_for, write_all,
                      write_file, xattr)
-from test_jetstream import mount_on, own_servers, servers, stream_of  # noqa: F401 (fixtures)
+from test_jetstream import m, mount_on, name, own_servers, servers, stream_of  # noqa: F401 (fixtures)
 from test_monitoring import promtool
 
 pytestmark = [
@@ -23,16 +23,6 @@ pytestmark = [
 ]
 
 SOON_S = 5  # of a call that waits for nothing, on a busy machine
-
-
-@pytest.fixture
-def m(mount_on, servers):  # noqa: F811
-    return mount_on(servers)
-
-
-@pytest.fixture
-def name(request):
-    return "t." + request.node.name.replace("[", "-").replace("]", "")[:100]
 
 
 def server_of(mount, cluster):
