@@ -31,9 +31,8 @@ typedef struct NrdIo {
     int64_t (*seek)(int fd, int64_t pos, bool hole); /* lseek SEEK_DATA or SEEK_HOLE; -ENXIO: nothing behind pos */
     int (*set_mtime)(int fd, int64_t unix_ms);
     int (*fstat)(int fd, struct stat *ret_st);
-    int (*fstat_untimed)(int fd,
-                         struct stat *ret_st); /* without the file's times, which may be 0: to ask for them makes the
-                                                        * next sync dearer */
+    /* without the file's times, which may be 0: to ask for them makes the next sync dearer */
+    int (*fstat_untimed)(int fd, struct stat *ret_st);
     int (*fstatat)(int dirfd, const char *name, struct stat *ret_st); /* does not follow a link */
     int (*mkdir)(int dirfd, const char *name, mode_t mode);
     /* without replace an existing target is -EEXIST (RENAME_NOREPLACE) */

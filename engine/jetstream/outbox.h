@@ -1,5 +1,5 @@
 /* An outbox: what one open file has written, until the servers have acknowledged it. See outbox.c.
- * Counted. Threads: any; memory only, and whatever the client's socket takes. */
+ * Counted. Threads: any. Nothing blocks: what is to be sent is left to the thread that sends (send.c). */
 #ifndef NRD_ENGINE_JETSTREAM_OUTBOX_H
 #define NRD_ENGINE_JETSTREAM_OUTBOX_H
 
