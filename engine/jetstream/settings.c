@@ -32,8 +32,8 @@ static int replace_record(NrdTopic *topic, NrdTopicRecord *record, uint64_t revi
         (void)!nrd_js_follow_admin_held(topic->engine, NULL);
         g_mutex_unlock(&topic->engine->admin);
     } else if (rc < 0) {
-        nrd_diag(NRD_LEVEL_ERROR, nrd_js_topic_place(topic), "the topic's record could not be written: %s",
-                 why ? why : g_strerror(-rc));
+        nrd_topic_refuse(topic, NRD_NO_PARTITION, "the topic's record could not be written: %s",
+                         why ? why : g_strerror(-rc));
     }
     return rc;
 }
@@ -41,6 +41,9 @@ static int replace_record(NrdTopic *topic, NrdTopicRecord *record, uint64_t revi
 typedef struct Change {
     /* Changes the copy; *ret_same: there is nothing to write. */
     int (*apply)(NrdTopic *topic, NrdTopicRecord *record, const struct Change *change, bool *ret_same);
+    /* What is done when the record is stored, or NULL. */
+    int (*finish)(NrdTopic *topic, const struct Change *change, const NrdTopicRecord *before,
+                  const NrdTopicRecord *record);
     const char *path;
     int what;
     uint32_t base_mode;
@@ -53,21 +56,32 @@ typedef struct Change {
 #define HEADER_BYTES ((LONGEST_KEY + 2) / 3 * 4 + 512)
 #define MAX_TRIES 10 /* against daemons that keep changing the same topic */
 
+/* Once. -EBUSY: see replace_record. Guard held. */
+static int try_change(NrdTopic *topic, const Change *change)
+{
+    NrdTopicRecord *before = NULL, *record;
+    uint64_t revision;
+    bool same = false;
+    int rc = copy_record(topic, &before, &revision);
+    if (rc < 0)
+        return rc;
+    record = nrd_topic_record_copy(before);
+    rc = change->apply(topic, record, change, &same);
+    if (rc == 0 && !same)
+        rc = replace_record(topic, nrd_topic_record_copy(record), revision);
+    if (rc == 0 && change->finish)
+        rc = change->finish(topic, change, before, record);
+    nrd_topic_record_free(before);
+    nrd_topic_record_free(record);
+    return rc;
+}
+
 static int change_record(NrdTopic *topic, const Change *change)
 {
     int rc = -EBUSY;
     g_mutex_lock(&topic->guard);
-    for (int i = 0; rc == -EBUSY && i < MAX_TRIES; i++) {
-        NrdTopicRecord *record = NULL;
-        uint64_t revision;
-        bool same = false;
-        rc = copy_record(topic, &record, &revision);
-        if (rc == 0)
-            rc = change->apply(topic, record, change, &same);
-        if (rc == 0 && !same)
-            rc = replace_record(topic, g_steal_pointer(&record), revision);
-        nrd_topic_record_free(record);
-    }
+    for (int i = 0; rc == -EBUSY && i < MAX_TRIES; i++)
+        rc = try_change(topic, change);
     g_mutex_unlock(&topic->guard);
     return rc;
 }
@@ -142,11 +156,24 @@ char *nrd_js_config_why_not(const NrdTopicConfig *old, const NrdTopicConfig *nex
     return key ? g_strdup_printf("%s means nothing in JetStream, whose servers keep records as they will", key) : NULL;
 }
 
+/* Of a record that fits a message with its headers. */
+static int64_t most_bytes(NrdTopic *topic)
+{
+    return (int64_t)nrd_js_conn_max_payload(topic->engine->conn) - HEADER_BYTES;
+}
+
 static int check_config(NrdTopic *topic, const NrdTopicConfig *old, const NrdTopicConfig *next)
 {
     g_autofree char *none = nrd_js_config_why_not(old, next);
     if (none)
         return refuse(topic, -EOPNOTSUPP, none);
+    int64_t limit = most_bytes(topic);
+    if (next->max_record_bytes > MAX(limit, old->max_record_bytes)) {
+        g_autofree char *why = g_strdup_printf("max_record_bytes can be up to %" G_GINT64_FORMAT
+                                               ", since the servers take messages of %zu bytes (max_payload)",
+                                               limit, nrd_js_conn_max_payload(topic->engine->conn));
+        return refuse(topic, -EINVAL, why);
+    }
     if (next->partitions < old->partitions) {
         g_autofree char *why =
             g_strdup_printf("partitions can only grow, from %" G_GINT64_FORMAT " up", old->partitions);
@@ -155,16 +182,7 @@ static int check_config(NrdTopic *topic, const NrdTopicConfig *old, const NrdTop
     return 0;
 }
 
-/* Streams first: a record says what is there. Those of retention are changed before it, too: a crash leaves a limit that the
- * next write of the settings sets right. */
-static int apply_to_streams(NrdTopic *topic, const NrdTopicConfig *old, const NrdTopicRecord *record)
-{
-    int rc = 0;
-    if (old->retention_ms != record->config.retention_ms || old->retention_bytes != record->config.retention_bytes)
-        rc = nrd_js_topic_update_streams(topic->engine, record, (uint32_t)old->partitions);
-    return rc < 0 ? rc : nrd_js_topic_make_streams(topic->engine, record, (uint32_t)old->partitions);
-}
-
+/* New streams come before the record: a record says what is there. */
 static int apply_config(NrdTopic *topic, NrdTopicRecord *record, const Change *change, bool *ret_same)
 {
     g_autofree char *why = NULL;
@@ -173,12 +191,44 @@ static int apply_config(NrdTopic *topic, NrdTopicRecord *record, const Change *c
     if (rc < 0)
         return refuse(topic, rc, why ? why : g_strerror(-rc));
     rc = check_config(topic, &old, &record->config);
-    return rc < 0 ? rc : apply_to_streams(topic, &old, record);
+    return rc < 0 ? rc : nrd_js_topic_make_streams(topic->engine, record, (uint32_t)old.partitions);
+}
+
+static int put_back(NrdTopic *topic, const NrdTopicRecord *before)
+{
+    NrdTopicRecord *record = NULL, *none = NULL;
+    uint64_t revision;
+    int rc = nrd_js_topic_update_streams(topic->engine, before, (uint32_t)before->config.partitions);
+    if (rc == 0)
+        rc = copy_record(topic, &none, &revision);
+    if (rc == 0) {
+        record = nrd_topic_record_copy(before);
+        rc = replace_record(topic, record, revision);
+    }
+    nrd_topic_record_free(none);
+    return rc;
+}
+
+/* Retention reaches the streams behind the record: a stream that deletes more than the record says would take records that
+ * nobody gave up. One that still keeps more harms nobody, and the next write that names a retention sets it right. */
+static int apply_retention(NrdTopic *topic, const Change *change, const NrdTopicRecord *before,
+                           const NrdTopicRecord *record)
+{
+    if (!g_strstr_len(change->text, (gssize)change->size, "retention_"))
+        return 0;
+    int rc = nrd_js_topic_update_streams(topic->engine, record, (uint32_t)before->config.partitions);
+    if (rc < 0 && put_back(topic, before) == 0)
+        return refuse(topic, rc, "the servers have not taken the retention");
+    if (rc < 0)
+        nrd_topic_refuse(topic, NRD_NO_PARTITION,
+                         "the servers have not taken the retention in every partition yet: write it again");
+    return rc;
 }
 
 int nrd_js_topic_config_write(NrdTopic *topic, const char *text, size_t size)
 {
-    return change_record(topic, &(Change){ .apply = apply_config, .text = text, .size = size });
+    return change_record(topic,
+                         &(Change){ .apply = apply_config, .finish = apply_retention, .text = text, .size = size });
 }
 
 NrdTopicConfig nrd_js_topic_config(NrdTopic *topic)
@@ -202,8 +252,7 @@ int64_t nrd_js_topic_max_key_bytes(NrdTopic *topic)
  * not fit is refused by the write; by the time the servers refuse it, its writer may have been told that it is stored. */
 int64_t nrd_js_topic_max_record_bytes(NrdTopic *topic)
 {
-    int64_t limit = (int64_t)nrd_js_conn_max_payload(topic->engine->conn) - HEADER_BYTES;
-    return MIN(nrd_js_topic_config(topic).max_record_bytes, limit);
+    return MIN(nrd_js_topic_config(topic).max_record_bytes, most_bytes(topic));
 }
 
 int64_t nrd_js_topic_consume_wait_ms(NrdTopic *topic)
