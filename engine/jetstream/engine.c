@@ -195,6 +195,12 @@ static int start(NrdEngine *engine, const NrdEngineOptions *options, char **ret_
         return rc;
     engine->replicas =
         options->replicas > 0 ? options->replicas : MIN(nrd_js_conn_n_servers(engine->conn), MAX_REPLICAS_BY_ITSELF);
+    if (engine->replicas > nrd_js_conn_n_servers(engine->conn))
+        nrd_diag(
+            NRD_LEVEL_WARNING, NRD_NOWHERE,
+            "replicas=%d, and %d server%s known: no topic can be made unless there are more of them in the cluster",
+            engine->replicas, nrd_js_conn_n_servers(engine->conn),
+            nrd_js_conn_n_servers(engine->conn) == 1 ? " is" : "s are");
     engine->durability = nrd_js_durability_of(engine, engine->replicas, false);
     engine->pulls = nrd_js_pulls_new(engine);
     rc = ensure_bucket(engine, ret_why);

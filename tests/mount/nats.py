@@ -38,7 +38,7 @@ def free_ports(n):
 
 
 class Server:
-    def __init__(self, base, number, port, cluster_port, routes, settings):
+    def __init__(self, base, number, port, cluster_port, routes, settings, room="2G"):
         self.name = f"n{number}"
         self.port = port
         self.store = os.path.join(base, self.name)
@@ -51,7 +51,7 @@ class Server:
             cluster = f"cluster {{ name: test, host: 127.0.0.1, port: {cluster_port}, routes: [{listed}] }}\n"
         with open(self.config, "w", encoding="ascii") as file:
             file.write(f"server_name: {self.name}\nhost: 127.0.0.1\nport: {port}\n"
-                       f'jetstream {{ store_dir: "{self.store}", max_mem: 64M, max_file: 2G }}\n{cluster}{settings}')
+                       f'jetstream {{ store_dir: "{self.store}", max_mem: 64M, max_file: {room} }}\n{cluster}{settings}')
 
     def start(self):
         self.process = subprocess.Popen([SERVER, "-c", self.config, "-l", self.log], stdin=subprocess.DEVNULL,
@@ -95,12 +95,12 @@ class Server:
 class Cluster:
     """n servers; JetStream answers when start returns."""
 
-    def __init__(self, base, n=3, settings=""):
+    def __init__(self, base, n=3, settings="", room="2G"):
         base = str(base)
         os.makedirs(base, exist_ok=True)
         ports = free_ports(2 * n)
         routes = ports[n:] if n > 1 else []
-        self.servers = [Server(base, i + 1, ports[i], ports[n + i], routes, settings) for i in range(n)]
+        self.servers = [Server(base, i + 1, ports[i], ports[n + i], routes, settings, room) for i in range(n)]
         self.url = "nats://" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
 
     def start(self, user=None):
