@@ -38,6 +38,11 @@ static const char *get_string(yajl_val tree, const char *name)
     return value ? YAJL_GET_STRING(value) : NULL;
 }
 
+static bool is_true(yajl_val tree, const char *name)
+{
+    return YAJL_IS_TRUE(child(tree, name, yajl_t_any));
+}
+
 static bool is_too_deep(const char *text)
 {
     unsigned depth = 0;
@@ -63,6 +68,7 @@ static int error_of(int64_t code, int64_t err_code)
     case 10005: /* no suitable peers: of servers that have just started */
     case 10008: /* temporarily unavailable */
     case 10009:
+    case 10158: /* the first copy of a message that was sent again is still under way */
         return -EAGAIN;
     case 10058: /* name in use */
         return -EEXIST;
@@ -274,6 +280,8 @@ int nrd_js_read_published(const char *data, size_t size, void *ret_value, char *
     yajl_val tree = NULL;
     int rc = parse_answer(data, size, &tree, ret_why);
     uint64_t sequence = get_count(tree, "seq");
+    if (rc == 0 && sequence == 0 && is_true(tree, "duplicate"))
+        rc = refuse("a repetition of what is not stored yet", -EAGAIN, ret_why);
     if (rc == 0 && sequence == 0)
         rc = refuse("something that promises nothing", -EIO, ret_why);
     if (rc == 0)

@@ -18,6 +18,8 @@ static void test_publishes(void)
     check("{\"stream\":\"s\",\"seq\":9007199254740993,\"duplicate\":true}", 0, 9007199254740993);
     check("{\"stream\":\"s\"}", -EIO, 0); /* no sequence: nothing was promised */
     check("{\"stream\":\"s\",\"seq\":0}", -EIO, 0);
+    check("{\"stream\":\"s\",\"seq\":0,\"duplicate\":false}", -EIO, 0);
+    check("{\"stream\":\"s\",\"seq\":0,\"duplicate\":true}", -EAGAIN, 0); /* the first copy is under way */
     check("{\"stream\":\"s\",\"seq\":-1}", -EIO, 0);
     check("{\"stream\":\"s\",\"seq\":\"7\"}", -EIO, 0);
     check("", -EIO, 0);
@@ -33,6 +35,7 @@ static void test_errors(void)
     check("{\"error\":{\"code\":503,\"err_code\":10008}}", -EAGAIN, 0);
     check("{\"error\":{\"code\":400,\"err_code\":10005}}", -EAGAIN, 0);
     check("{\"error\":{\"code\":503}}", -EAGAIN, 0);
+    check("{\"error\":{\"code\":409,\"err_code\":10158}}", -EAGAIN, 0); /* ... of a repeated id */
     check("{\"error\":{\"code\":503,\"err_code\":10039}}", -EIO, 0); /* JetStream is off */
     check("{\"error\":{\"code\":400,\"err_code\":10071}}", -EBUSY, 0);
     check("{\"error\":{\"code\":400,\"err_code\":10058}}", -EEXIST, 0);
