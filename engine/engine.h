@@ -392,6 +392,7 @@ void nrd_partition_flush(NrdPartition *partition);
 typedef enum NrdSyncScope {
     NRD_SYNC_OWN,  /* the result is about the producer's own records */
     NRD_SYNC_FILE, /* ... and about those of the others, committed with them */
+    NRD_SYNC_BESIDE, /* as OWN, for somebody else than the writer: that a record was dropped is still the writer's to be told */
 } NrdSyncScope;
 
 /* Commits, durably, everything this producer holds, together with what the other producers of the partition hold, and

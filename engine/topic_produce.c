@@ -357,7 +357,7 @@ static GPtrArray *others(NrdTopic *topic, const NrdTopicProducer *but)
 
 void nrd_local_topic_producer_sync(NrdTopicProducer *producer, NrdSyncScope scope, NrdDoneFn done, void *user_data)
 {
-    if (scope == NRD_SYNC_OWN) {
+    if (scope != NRD_SYNC_FILE) {
         sync_own(producer, done, user_data);
         return;
     }

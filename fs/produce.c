@@ -47,6 +47,7 @@ typedef struct SyncPart {
     SyncWait *wait;
     NrdHandle *handle; /* referenced */
     uint64_t n_writes;
+    NrdSyncScope scope;
     int unfinished; /* what a sync says about the record that it could not end, or 0 */
 } SyncPart;
 
@@ -198,9 +199,9 @@ static void write_synced(void *user_data, int error)
     WriteWait *wait = user_data;
     Produce *produce = wait->handle->state;
     g_mutex_lock(&wait->handle->lock);
-    if (error == 0)
-        produce->n_synced = MAX(produce->n_synced, wait->n_writes);
     if (wait->synchronous) {
+        if (error == 0)
+            produce->n_synced = MAX(produce->n_synced, wait->n_writes);
         produce->failed = error < 0;
         produce->failed_size = wait->size;
         produce->failed_hash = wait->hash;
@@ -220,7 +221,7 @@ static void sync_write(NrdHandle *handle, const WriteWait *template)
     Produce *produce = handle->state;
     WriteWait *wait = g_memdup2(template, sizeof *template);
     wait->handle = nrd_handle_ref(handle);
-    nrd_sink_sync(produce->sink, NRD_SYNC_OWN, write_synced, wait);
+    nrd_sink_sync(produce->sink, wait->synchronous ? NRD_SYNC_OWN : NRD_SYNC_BESIDE, write_synced, wait);
 }
 
 static void produce_write(NrdHandle *handle, fuse_req_t req, const char *buf, size_t size, int flags)
@@ -268,7 +269,7 @@ static void part_synced(void *user_data, int error)
     if (error < 0 || part->unfinished < 0)
         g_atomic_int_compare_and_exchange(&part->wait->error, 0, error < 0 ? error : part->unfinished);
     g_mutex_lock(&part->handle->lock);
-    if (error == 0)
+    if (error == 0 && part->scope != NRD_SYNC_BESIDE)
         produce->n_synced = MAX(produce->n_synced, part->n_writes);
     g_mutex_unlock(&part->handle->lock);
     sync_wait_done(part->wait);
@@ -276,18 +277,19 @@ static void part_synced(void *user_data, int error)
     g_free(part);
 }
 
-/* Syncs what a handle holds, as a part of wait. An fsync ends its records and is about the whole file. A handle that was
- * closed meanwhile has handed its records to that close, and only counts the part off. */
-static void sync_part(NrdHandle *handle, SyncWait *wait, bool is_fsync)
+/* Syncs what a handle holds, as a part of wait. An fsync ends its records and is about the whole file (FILE), of the other
+ * handles too (BESIDE), whose programs are still told themselves of what was dropped. A handle that was closed meanwhile has handed its records to that close, and only counts the part off. */
+static void sync_part(NrdHandle *handle, SyncWait *wait, NrdSyncScope scope)
 {
     Produce *produce = handle->state;
     SyncPart *part = g_new0(SyncPart, 1);
     part->wait = wait;
     part->handle = nrd_handle_ref(handle);
+    part->scope = scope;
     g_mutex_lock(&handle->lock);
     NrdSink sink = nrd_sink_ref(produce->sink);
     if (nrd_sink_is_open(sink))
-        part->unfinished = end_locked(handle, is_fsync ? NRD_FRAMING_SYNC : NRD_FRAMING_FLUSH, sink);
+        part->unfinished = end_locked(handle, scope == NRD_SYNC_OWN ? NRD_FRAMING_FLUSH : NRD_FRAMING_SYNC, sink);
     if (part->unfinished < 0)
         nrd_diag(NRD_LEVEL_NOTICE, nrd_handle_place(handle), "an fsync found a record that has not ended: %s",
                  produce->framing.why);
@@ -297,7 +299,7 @@ static void sync_part(NrdHandle *handle, SyncWait *wait, bool is_fsync)
         part_synced(part, 0);
         return;
     }
-    nrd_sink_sync(sink, is_fsync ? NRD_SYNC_FILE : NRD_SYNC_OWN, part_synced, part);
+    nrd_sink_sync(sink, scope, part_synced, part);
     nrd_sink_unref(sink);
 }
 
@@ -314,7 +316,7 @@ static void produce_flush(NrdHandle *handle, fuse_req_t req)
     SyncWait *wait = g_new0(SyncWait, 1);
     wait->req = req;
     wait->n_pending = 1;
-    sync_part(handle, wait, false);
+    sync_part(handle, wait, NRD_SYNC_OWN);
 }
 
 /* `sync FILE` opens for reading: what the other handles of the partition hold is committed through a producer of its
@@ -374,8 +376,9 @@ static void produce_fsync(NrdHandle *handle, fuse_req_t req)
     wait->req = req;
     wait->n_pending = (gint)handles->len + 1;
     for (guint i = 0; i < handles->len; i++) {
-        sync_part(handles->pdata[i], wait, true);
-        nrd_handle_unref(handles->pdata[i]);
+        NrdHandle *each = handles->pdata[i];
+        sync_part(each, wait, each == handle ? NRD_SYNC_FILE : NRD_SYNC_BESIDE);
+        nrd_handle_unref(each);
     }
     g_ptr_array_unref(handles);
     sync_wait_done(wait);

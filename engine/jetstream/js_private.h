@@ -10,6 +10,7 @@
  *   streams.c       streams of a topic                partition.c     what is known of one
  *   verbs.c         verbs of its ctl                  consumer.c      the consumer on the servers
  *   outbox.c        records on their way              outbox_run.c    ... as they are sent
+ *   outbox_say.c    ... what is said of them          rewound.c       streams that have lost records
  *   producer.c      producing                         pull.c          those who wait for records
  *   ask.c           what is asked for them            now.c           readers that never wait
  *   hand.c          records that have come            consume.c       watches, and consuming
@@ -223,7 +224,8 @@ bool nrd_js_partition_may_lag(NrdPartition *partition);
 void nrd_js_partition_changed(NrdPartition *partition);
 /* The end of what is known to be committed, as a sequence; asked for anew when `fresh`. */
 int nrd_js_partition_last(NrdPartition *partition, bool fresh, uint64_t *ret_first, uint64_t *ret_last) NRD_MUST_CHECK;
-void nrd_js_partition_committed(NrdPartition *partition, int error);
+/* What came of a commit: whether that is a failure to be told of, which the one before was not. */
+bool nrd_js_partition_committed(NrdPartition *partition, int error);
 
 /* ---- consumer.c ---- */
 

@@ -26,7 +26,7 @@ void nrd_js_out_free(NrdJsOut *record)
     g_free(record);
 }
 
-static void free_outbox(void *user_data)
+void nrd_js_outbox_free(void *user_data)
 {
     NrdJsOutbox *outbox = user_data;
     nrd_timer_drain(outbox->topic->engine->timers, &outbox->timer);
@@ -35,6 +35,7 @@ static void free_outbox(void *user_data)
     g_array_unref(outbox->waiters);
     g_array_unref(outbox->runs);
     g_string_free(outbox->ranges, TRUE);
+    g_assert(!outbox->sayings);
     g_mutex_clear(&outbox->lock);
     nrd_js_topic_unref(outbox->topic);
     g_free(outbox);
@@ -44,7 +45,7 @@ static void free_outbox(void *user_data)
 void nrd_js_outbox_unref(NrdJsOutbox *outbox)
 {
     if (g_atomic_int_dec_and_test(&outbox->n_refs))
-        nrd_js_later(outbox->topic->engine->conn, free_outbox, outbox);
+        nrd_js_later(outbox->topic->engine->conn, nrd_js_outbox_free, outbox);
 }
 
 GPtrArray *nrd_js_outbox_list(NrdJsOutbox *outbox, GMutex **ret_lock)
@@ -174,12 +175,13 @@ NrdUrgency nrd_js_outbox_wrote(NrdJsOutbox *outbox)
     return urgency;
 }
 
-void nrd_js_outbox_sync(NrdJsOutbox *outbox, NrdDoneFn done, void *user_data)
+void nrd_js_outbox_sync(NrdJsOutbox *outbox, bool own, NrdDoneFn done, void *user_data)
 {
     g_mutex_lock(&outbox->lock);
-    NrdJsSyncWaiter waiter = { .number = outbox->n_added, .done = done, .user_data = user_data };
+    NrdJsSyncWaiter waiter = { .number = outbox->n_added, .own = own, .done = done, .user_data = user_data };
     g_array_append_val(outbox->waiters, waiter);
-    outbox->untold_errno = 0; /* this one tells */
+    if (own)
+        outbox->untold_errno = 0; /* this one tells */
     nrd_js_outbox_run_and_unlock(outbox);
 }
 
@@ -208,11 +210,12 @@ static void on_closed(void *user_data, int error)
     NrdJsOutbox *outbox = closing->outbox;
     g_mutex_lock(&outbox->lock);
     guint n = outbox->records.length;
-    g_mutex_unlock(&outbox->lock);
+    nrd_js_outbox_stop_locked(outbox);
     if (error < 0 && n > 0 && error != -EIDRM)
-        nrd_diag(NRD_LEVEL_ERROR, nrd_js_topic_place(outbox->topic),
-                 "%u record%s of a writer that has closed could not be stored, and are dropped: %s", n, nrd_plural(n),
-                 g_strerror(-error));
+        nrd_js_outbox_say_locked(outbox, NRD_LEVEL_ERROR, NULL,
+                                 "%u record%s of a writer that has closed could not be stored, and are dropped: %s", n,
+                                 nrd_plural(n), g_strerror(-error));
+    nrd_js_outbox_unlock(outbox);
     leave_list(outbox);
     if (closing->done)
         closing->done(closing->user_data, error);
@@ -224,7 +227,7 @@ void nrd_js_outbox_close(NrdJsOutbox *outbox, NrdDoneFn done, void *user_data)
 {
     Closing *closing = g_new(Closing, 1);
     *closing = (Closing){ outbox, done, user_data };
-    nrd_js_outbox_sync(outbox, on_closed, closing);
+    nrd_js_outbox_sync(outbox, true, on_closed, closing);
 }
 
 void nrd_js_outbox_flush(NrdJsOutbox *outbox)

@@ -20,10 +20,11 @@ NrdUrgency nrd_js_outbox_wrote(NrdJsOutbox *outbox);
 void nrd_js_outbox_flush(NrdJsOutbox *outbox); /* begins to send what it holds */
 size_t nrd_js_outbox_read_ranges(NrdJsOutbox *outbox, char *buf, size_t size);
 
-/* Sends what it holds and calls back, on another thread, when all of that is acknowledged, or has failed and stays. */
-void nrd_js_outbox_sync(NrdJsOutbox *outbox, NrdDoneFn done, void *user_data);
+/* Sends what it holds and calls back, on another thread, when all of that is acknowledged, or has failed and stays. own: for its
+ * writer, who is also told, once, that a record was dropped since the servers do not take one so long (-EMSGSIZE). */
+void nrd_js_outbox_sync(NrdJsOutbox *outbox, bool own, NrdDoneFn done, void *user_data);
 
-/* As a sync; what fails is dropped. done may be NULL. */
+/* As a sync of its writer; what fails is dropped. done may be NULL. */
 void nrd_js_outbox_close(NrdJsOutbox *outbox, NrdDoneFn done, void *user_data);
 
 #endif

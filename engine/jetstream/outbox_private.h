@@ -6,7 +6,7 @@
 
 #define NRD_JS_OUTBOX_ID_DIGITS 16
 
-/* REFUSED: the servers will never take it, since it is too long with its key; its writer is told. */
+/* REFUSED: the servers will never take it, since it is too long with its key: it is dropped, and its writer told. */
 typedef enum NrdJsOutState { NRD_JS_OUT_HELD, NRD_JS_OUT_OUT, NRD_JS_OUT_STORED, NRD_JS_OUT_REFUSED } NrdJsOutState;
 
 /* A record until it is acknowledged and those before it are. */
@@ -27,6 +27,7 @@ typedef struct NrdJsOut {
 /* Somebody who waits for all records below `number`. */
 typedef struct NrdJsSyncWaiter {
     uint64_t number;
+    bool own; /* it is the writer, who is told of what was dropped */
     NrdDoneFn done;
     void *user_data;
 } NrdJsSyncWaiter;
@@ -60,21 +61,35 @@ struct NrdJsOutbox {
     uint64_t run_end;    /* the run is about the records below */
     int64_t progress_ms; /* monotonic: the last acknowledgement of the run, or its beginning */
     GArray *waiters;     /* of NrdJsSyncWaiter */
-    int untold_errno;
+    int untold_errno;    /* of a run that nobody waited for: its records are still here */
+    int lost_errno;      /* why a record was dropped, until the writer's sync has told */
+    bool closed;         /* nothing is begun any more */
     int failing_errno;
     uint32_t turn;
     GArray *runs; /* of NrdJsRun, of this run */
     GString *ranges;
-    NrdTimer timer; /* linger, or the next try */
+    GPtrArray *sayings; /* see outbox_say.c; NULL: none */
+    NrdTimer timer;     /* linger, or the next try */
 };
 
 void nrd_js_out_free(NrdJsOut *record);
+void nrd_js_outbox_free(void *user_data); /* nobody has a reference, and its timer may wait */
 
-/* Those who wait for records below `number` are answered; with an error all of them. */
+/* A line for the log, about a partition or (NULL) the topic, that is said when the lock is given back. */
+void nrd_js_outbox_say_locked(NrdJsOutbox *outbox, NrdLevel level, const NrdPartition *partition, const char *format,
+                              ...) G_GNUC_PRINTF(4, 5);
+void nrd_js_outbox_unlock(NrdJsOutbox *outbox); /* ... and then says them; the outbox may be gone by then */
+
+/* Those who wait for records below `number` are answered; with an error all of them. Without one the writer is told, once, of
+ * what was dropped. */
 void nrd_js_outbox_answer_locked(NrdJsOutbox *outbox, uint64_t number, int error);
 
 /* A run that has records, or an answer at once. The lock is released. */
 void nrd_js_outbox_run_and_unlock(NrdJsOutbox *outbox);
+
+/* Nothing is begun any more, and no timer will come: it may be the last reference that goes. Who still waits for a next try is
+ * answered. */
+void nrd_js_outbox_stop_locked(NrdJsOutbox *outbox);
 
 /* Linger is over, or a pause before the next try. */
 void nrd_js_outbox_on_timer(void *user_data);

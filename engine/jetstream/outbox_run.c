@@ -31,7 +31,12 @@ void nrd_js_outbox_answer_locked(NrdJsOutbox *outbox, uint64_t number, int error
             i++;
             continue;
         }
-        nrd_js_done_later(outbox->topic->engine->conn, waiter.done, waiter.user_data, error);
+        int told = error;
+        if (error == 0 && waiter.own) {
+            told = -outbox->lost_errno;
+            outbox->lost_errno = 0;
+        }
+        nrd_js_done_later(outbox->topic->engine->conn, waiter.done, waiter.user_data, told);
         g_array_remove_index(outbox->waiters, i);
     }
 }
@@ -68,19 +73,21 @@ static void tell_runs_locked(NrdJsOutbox *outbox)
 
 /* ---- a run ---- */
 
-static void note_commit(NrdJsOutbox *outbox, int error)
+static void note_commit_locked(NrdJsOutbox *outbox, int error)
 {
     NrdPartition *partition = outbox->partition;
     const NrdJsOut *first = outbox->records.head ? outbox->records.head->data : NULL;
+    bool news = error < 0 && error != -EIDRM;
     outbox->failing_errno = -error;
     if (error == -EIO && first)
         nrd_js_stream_look_later(first->partition);
     if (partition)
-        nrd_js_partition_committed(partition, error);
-    else if (error < 0 && error != -EIDRM)
-        nrd_diag(NRD_LEVEL_ERROR, nrd_js_topic_place(outbox->topic),
-                 "records could not be stored: %s; they stay with their writer, and another fsync tries again",
-                 g_strerror(-error));
+        news = nrd_js_partition_committed(partition, error);
+    if (news)
+        nrd_js_outbox_say_locked(
+            outbox, NRD_LEVEL_ERROR, partition,
+            "records could not be stored: %s; they stay with their writer, and another fsync tries again",
+            g_strerror(-error));
 }
 
 /* Nothing is out. A failure that nobody waits for is kept for the next call of the writer. */
@@ -88,7 +95,7 @@ static void end_run_locked(NrdJsOutbox *outbox, int error)
 {
     outbox->running = false;
     tell_runs_locked(outbox);
-    note_commit(outbox, error);
+    note_commit_locked(outbox, error);
     if (error == 0) {
         nrd_counter_add(NRD_COUNTER_COMMITS, 1);
     } else if (outbox->waiters->len == 0) {
@@ -110,14 +117,18 @@ static void begin_run_locked(NrdJsOutbox *outbox)
 static void note_popped(NrdJsOutbox *outbox, const NrdJsOut *record)
 {
     outbox->bytes -= record->cost;
+    if (record->state == NRD_JS_OUT_REFUSED && outbox->run_error == 0)
+        nrd_js_outbox_answer_locked(outbox, record->number, 0); /* who waits for those before it alone */
     outbox->n_stored = record->number + 1;
-    if (record->state == NRD_JS_OUT_REFUSED)
+    if (record->state == NRD_JS_OUT_REFUSED) {
+        outbox->lost_errno = EMSGSIZE;
         return;
+    }
     nrd_counter_add(NRD_COUNTER_PRODUCED, 1);
     note_stored(outbox, record);
 }
 
-/* What is stored at the front leaves, or refused. */
+/* What is stored at the front leaves, or was refused. */
 static void pop_stored_locked(NrdJsOutbox *outbox)
 {
     NrdJsOut *record;
@@ -144,6 +155,8 @@ static void go_on_locked(NrdJsOutbox *outbox)
     if (outbox->run_error < 0 || outbox->failed) {
         if (!wait_for_others && (outbox->run_error < 0 || over))
             end_run_locked(outbox, outbox->run_error < 0 ? outbox->run_error : -EIO);
+        else if (!wait_for_others && outbox->closed)
+            end_run_locked(outbox, -EIO);
         else if (!wait_for_others)
             nrd_timer_set(outbox->topic->engine->timers, &outbox->timer, nrd_clock_mono_ms() + RETRY_MS);
     } else if (outbox->n_stored >= outbox->run_end) {
@@ -159,14 +172,19 @@ static void take_failure_locked(NrdJsOutbox *outbox, NrdJsOut *record, int error
         outbox->failed = true;
         return;
     }
-    if (outbox->run_error == 0) {
-        outbox->run_error = error == -ENOSPC || error == -ENODEV || error == -EMSGSIZE ? error : -EIO;
-        nrd_diag(NRD_LEVEL_WARNING, nrd_js_partition_place(record->partition), "a record was not taken: %s",
-                 why ? why : g_strerror(-error));
-    }
     if (error == -EMSGSIZE) {
+        nrd_js_outbox_say_locked(
+            outbox, NRD_LEVEL_ERROR, record->partition,
+            "a record of %" G_GSIZE_FORMAT
+            " bytes is dropped, as its writer's next fsync or close is told: it is longer than what "
+            "the servers take by now (max_payload)",
+            record->size);
         record->state = NRD_JS_OUT_REFUSED;
         pop_stored_locked(outbox);
+    } else if (outbox->run_error == 0) {
+        outbox->run_error = error == -ENOSPC || error == -ENODEV ? error : -EIO;
+        nrd_js_outbox_say_locked(outbox, NRD_LEVEL_WARNING, record->partition, "a record was not taken: %s",
+                                 why ? why : g_strerror(-error));
     }
 }
 
@@ -196,7 +214,7 @@ static void on_answer(void *user_data, int error, natsMsg *msg)
     g_mutex_lock(&outbox->lock);
     take_answer_locked(outbox, record, error, msg);
     go_on_locked(outbox);
-    g_mutex_unlock(&outbox->lock);
+    nrd_js_outbox_unlock(outbox);
     natsMsg_Destroy(msg);
     nrd_js_outbox_unref(outbox);
 }
@@ -239,32 +257,42 @@ static void send_locked(NrdJsOutbox *outbox)
 void nrd_js_outbox_run_and_unlock(NrdJsOutbox *outbox)
 {
     if (outbox->running) {
-        g_mutex_unlock(&outbox->lock);
+        nrd_js_outbox_unlock(outbox);
         return;
     }
-    int rc = outbox->partition ? nrd_js_partition_usable(outbox->partition) : nrd_js_topic_usable(outbox->topic);
+    int rc = outbox->closed      ? -EIO
+             : outbox->partition ? nrd_js_partition_usable(outbox->partition)
+                                 : nrd_js_topic_usable(outbox->topic);
     if (outbox->records.length == 0 || rc < 0) {
         nrd_js_outbox_answer_locked(outbox, outbox->n_stored, outbox->records.length == 0 ? 0 : rc);
-        g_mutex_unlock(&outbox->lock);
+        nrd_js_outbox_unlock(outbox);
         return;
     }
     begin_run_locked(outbox);
     send_locked(outbox);
-    g_mutex_unlock(&outbox->lock);
+    nrd_js_outbox_unlock(outbox);
+}
+
+void nrd_js_outbox_stop_locked(NrdJsOutbox *outbox)
+{
+    outbox->closed = true;
+    nrd_timer_clear(outbox->topic->engine->timers, &outbox->timer);
+    if (outbox->running && outbox->n_out == 0) /* until its next try, which does not come */
+        end_run_locked(outbox, -EIO);
 }
 
 void nrd_js_outbox_on_timer(void *user_data)
 {
     NrdJsOutbox *outbox = user_data;
     g_mutex_lock(&outbox->lock);
-    if (!outbox->running) {
+    if (!outbox->running && !outbox->closed) {
         nrd_js_outbox_run_and_unlock(outbox);
-    } else if (outbox->failed && outbox->n_out == 0) {
+    } else if (outbox->failed && outbox->n_out == 0 && !outbox->closed) {
         outbox->failed = false;
         outbox->next = outbox->records.head;
         send_locked(outbox);
-        g_mutex_unlock(&outbox->lock);
+        nrd_js_outbox_unlock(outbox);
     } else {
-        g_mutex_unlock(&outbox->lock);
+        nrd_js_outbox_unlock(outbox);
     }
 }

@@ -282,17 +282,14 @@ int nrd_js_partition_last(NrdPartition *partition, bool fresh, uint64_t *ret_fir
     return 0;
 }
 
-void nrd_js_partition_committed(NrdPartition *partition, int error)
+bool nrd_js_partition_committed(NrdPartition *partition, int error)
 {
     g_mutex_lock(&partition->lock);
     bool news = partition->commit_errno != -error;
     partition->commit_errno = -error;
     partition->known_ms = 0;
     g_mutex_unlock(&partition->lock);
-    if (error < 0 && news)
-        nrd_diag(NRD_LEVEL_ERROR, nrd_js_partition_place(partition),
-                 "records could not be stored: %s; they stay with their writer, and another fsync tries again",
-                 g_strerror(-error));
+    return error < 0 && news;
 }
 
 /* ---- what fs/ is told ---- */

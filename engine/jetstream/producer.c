@@ -27,17 +27,17 @@ static void sync_outbox(NrdJsOutbox *outbox, NrdSyncScope scope, NrdDoneFn done,
 {
     GMutex *lock;
     GPtrArray *list = nrd_js_outbox_list(outbox, &lock);
-    if (scope == NRD_SYNC_OWN) {
-        nrd_js_outbox_sync(outbox, done, user_data);
+    if (scope != NRD_SYNC_FILE) {
+        nrd_js_outbox_sync(outbox, scope == NRD_SYNC_OWN, done, user_data);
         return;
     }
     g_autoptr(GPtrArray) others = siblings(list, lock, outbox);
     NrdJsGather *gather = nrd_js_gather_new((size_t)others->len + 1, done, user_data);
     for (guint i = 0; i < others->len; i++) {
-        nrd_js_outbox_sync(others->pdata[i], nrd_js_gather_one, gather);
+        nrd_js_outbox_sync(others->pdata[i], false, nrd_js_gather_one, gather);
         nrd_js_outbox_unref(others->pdata[i]);
     }
-    nrd_js_outbox_sync(outbox, nrd_js_gather_one, gather);
+    nrd_js_outbox_sync(outbox, true, nrd_js_gather_one, gather);
 }
 
 /* ---- engine.h ---- */

@@ -288,6 +288,43 @@ def test_a_key_that_is_too_long(m, name):
     assert number(part, "hwm") == 2
 
 
+def limit_payload(server, size):
+    """The server is started again, and takes no longer messages."""
+    server.kill()
+    with open(server.config, encoding="ascii") as file:
+        text = file.read()
+    with open(server.config, "w", encoding="ascii") as file:
+        file.write(re.sub(r"max_payload: \d+", f"max_payload: {size}", text))
+    server.start()
+
+
+@pytest.mark.parametrize("how", ["fsync", "close"])
+def test_a_record_that_has_become_too_long(tmp_path, mount_on, how):  # noqa: F811
+    """Dropped in the background, since the servers' limit was lowered: its writer is told, once, and nobody else is."""
+    cluster = Cluster(tmp_path / "nats", 1, "max_payload: 4000000\n").start()
+    try:
+        m = mount_on(cluster)
+        part = m.make("t", linger_ms=60000)
+        fd = os.open(part + "/produce", os.O_WRONLY)
+        write_all(fd, b"x" * 300000 + b"\n")
+        limit_payload(cluster.servers[0], 200000)
+        write_all(fd, b"y\n" * 1000)  # as many are sent at once
+        wait_for(lambda: "a record of 300000 bytes is dropped" in m.stderr(), "the drop")
+        other = os.open(part + "/produce", os.O_WRONLY)
+        os.write(other, b"z\n")
+        sync_until(other)
+        os.close(other)
+        assert sorted(log(part).split()) == [b"y"] * 1000 + [b"z"]
+        os.write(fd, b"y\n")  # a write is not refused for what one before it said
+        assert fails(os.fsync if how == "fsync" else os.close, fd) == errno.EMSGSIZE
+        if how == "fsync":
+            os.fsync(fd)
+            os.close(fd)
+        assert sorted(log(part).split()) == [b"y"] * 1001 + [b"z"]
+    finally:
+        cluster.end()
+
+
 def test_empty_records_are_bounded_by_their_memory(own_servers, mount_on):  # noqa: F811
     """While no server answers a writer of empty lines is held up, as one of long lines is."""
     m = mount_on(own_servers)
