@@ -275,22 +275,31 @@ int nrd_js_read_message(const char *data, size_t size, void *ret_value, char **r
     return rc;
 }
 
-int nrd_js_read_published(const char *data, size_t size, void *ret_value, char **ret_why)
+static int read_published(const char *data, size_t size, uint64_t *ret_sequence, bool *ret_duplicate, char **ret_why)
 {
     yajl_val tree = NULL;
     int rc = parse_answer(data, size, &tree, ret_why);
     uint64_t sequence = get_count(tree, "seq");
-    if (rc == 0 && sequence == 0 && is_true(tree, "duplicate"))
+    bool duplicate = is_true(tree, "duplicate");
+    if (rc == 0 && sequence == 0 && duplicate)
         rc = refuse("a repetition of what is not stored yet", -EAGAIN, ret_why);
     if (rc == 0 && sequence == 0)
         rc = refuse("something that promises nothing", -EIO, ret_why);
-    if (rc == 0)
-        *(uint64_t *)ret_value = sequence;
+    if (rc == 0) {
+        *ret_sequence = sequence;
+        *ret_duplicate = duplicate;
+    }
     yajl_tree_free(tree);
     return rc;
 }
 
-int nrd_js_parse_ack_reply(const char *data, size_t size, uint64_t *ret_sequence, char **ret_why)
+int nrd_js_read_published(const char *data, size_t size, void *ret_value, char **ret_why)
 {
-    return nrd_js_read_published(data, size, ret_sequence, ret_why);
+    bool duplicate;
+    return read_published(data, size, ret_value, &duplicate, ret_why);
+}
+
+int nrd_js_parse_ack_reply(const char *data, size_t size, uint64_t *ret_sequence, bool *ret_duplicate, char **ret_why)
+{
+    return read_published(data, size, ret_sequence, ret_duplicate, ret_why);
 }

@@ -56,7 +56,9 @@ NrdJsReadFn nrd_js_read_names;     /* GPtrArray, to which the names of consumers
 NrdJsReadFn nrd_js_read_message;   /* NrdJsMessage; the caller clears it */
 NrdJsReadFn nrd_js_read_published; /* uint64_t: the sequence, above 0 */
 
-/* The answer to a publish, as nrd_js_read_published. */
-int nrd_js_parse_ack_reply(const char *data, size_t size, uint64_t *ret_sequence, char **ret_why) NRD_MUST_CHECK;
+/* The answer to a publish, as nrd_js_read_published. *ret_duplicate: a message
+ * of that id was there already. */
+int nrd_js_parse_ack_reply(const char *data, size_t size, uint64_t *ret_sequence, bool *ret_duplicate,
+                           char **ret_why) NRD_MUST_CHECK;
 
 #endif

@@ -117,12 +117,14 @@ struct NrdPartition {
     NrdJsStreamInfo info;
     NrdJsConsumerInfo consumer;
     bool no_consumer;
-    bool floor_known;   /* consumer.floor_seq is of this stream, or was when there was a consumer */
-    int64_t grew_ms;    /* monotonic: of the last record that this daemon published */
-    int64_t closed_ms;  /* since when its stream has been seen to take no records; 0: it does */
-    int64_t suspect_ms; /* since when it does not look like what was known; 0: it does */
-    char *reason;       /* why nothing is known now, or NULL */
-    char *poison;       /* why it takes and serves nothing until a person has looked, or NULL */
+    bool floor_known;       /* consumer.floor_seq is of this stream, or was when there was a consumer */
+    uint64_t published_seq; /* the highest that this daemon has published */
+    uint32_t n_reopened;    /* what was known before the last is no evidence */
+    int64_t grew_ms;        /* monotonic: of the last record that this daemon published */
+    int64_t closed_ms;      /* since when its stream has been seen to take no records; 0: it does */
+    int64_t suspect_ms;     /* since when it does not look like what was known; 0: it does */
+    char *reason;           /* why nothing is known now, or NULL */
+    char *poison;           /* why it takes and serves nothing until a person has looked, or NULL */
     int commit_errno;
     GPtrArray *outboxes; /* open producers, not referenced */
 };
@@ -214,6 +216,8 @@ int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms) NRD_MUST
 bool nrd_js_partition_is_silent(NrdPartition *partition);
 /* A record of that sequence is there; published: this daemon's was acknowledged just now. */
 void nrd_js_partition_grew(NrdPartition *partition, uint64_t sequence, bool published);
+/* Nothing is taken from it and nothing served any more, which is said. Not under the lock of an outbox. */
+void nrd_js_partition_end_service(NrdPartition *partition, const char *why);
 /* Whether there was something by the last look that the servers would give out. */
 bool nrd_js_partition_has_deliverable(NrdPartition *partition);
 /* Something is deliverable again: who does not wait asks twice, as of what was published just now. */
@@ -226,6 +230,19 @@ void nrd_js_partition_changed(NrdPartition *partition);
 int nrd_js_partition_last(NrdPartition *partition, bool fresh, uint64_t *ret_first, uint64_t *ret_last) NRD_MUST_CHECK;
 /* What came of a commit: whether that is a failure to be told of, which the one before was not. */
 bool nrd_js_partition_committed(NrdPartition *partition, int error);
+
+/* ---- rewound.c ---- */
+
+/* The last sequence that was known to be there, and the reopening since which. */
+typedef struct NrdJsEnd {
+    uint64_t sequence; /* 0: none is known */
+    uint32_t n_reopened;
+} NrdJsEnd;
+
+NrdJsEnd nrd_js_partition_end(NrdPartition *partition);
+/* A record of this daemon's is acknowledged: sent_after is the end when it was first sent; duplicate: it was there already. What
+ * that proves of the stream ends the partition's service, on another thread. */
+void nrd_js_partition_published(NrdPartition *partition, uint64_t sequence, bool duplicate, NrdJsEnd sent_after);
 
 /* ---- consumer.c ---- */
 

@@ -16,6 +16,7 @@ typedef struct NrdJsOut {
     NrdPartition *partition;
     uint64_t number; /* of the outbox's; its id is made of it */
     uint64_t sequence;
+    NrdJsEnd sent_after; /* of its partition, when it was first sent */
     NrdJsOutState state;
     char *key;  /* in base64, or NULL */
     bool again; /* it was sent before */

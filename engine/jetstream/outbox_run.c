@@ -191,9 +191,10 @@ static void take_failure_locked(NrdJsOutbox *outbox, NrdJsOut *record, int error
 static void take_answer_locked(NrdJsOutbox *outbox, NrdJsOut *record, int error, natsMsg *msg)
 {
     g_autofree char *why = NULL;
+    bool duplicate = false;
     if (error == 0)
-        error =
-            nrd_js_parse_ack_reply(natsMsg_GetData(msg), (size_t)natsMsg_GetDataLength(msg), &record->sequence, &why);
+        error = nrd_js_parse_ack_reply(natsMsg_GetData(msg), (size_t)natsMsg_GetDataLength(msg), &record->sequence,
+                                       &duplicate, &why);
     outbox->n_out--;
     outbox->bytes_out -= record->size;
     record->state = error == 0 ? NRD_JS_OUT_STORED : NRD_JS_OUT_HELD;
@@ -203,7 +204,7 @@ static void take_answer_locked(NrdJsOutbox *outbox, NrdJsOut *record, int error,
     }
     outbox->progress_ms = nrd_clock_mono_ms();
     atomic_store(&outbox->topic->engine->progress_ms, outbox->progress_ms);
-    nrd_js_partition_grew(record->partition, record->sequence, true);
+    nrd_js_partition_published(record->partition, record->sequence, duplicate, record->sent_after);
     pop_stored_locked(outbox);
 }
 
@@ -224,6 +225,8 @@ static void send_one(NrdJsOutbox *outbox, NrdJsOut *record)
     NrdPartition *partition = record->partition;
     if (record->again)
         nrd_counter_add(NRD_COUNTER_PUBLISH_RETRIES, 1);
+    else
+        record->sent_after = nrd_js_partition_end(partition);
     record->again = true;
     char id[NRD_JS_OUTBOX_ID_DIGITS + 24];
     g_snprintf(id, sizeof id, "%s-%" G_GUINT64_FORMAT, outbox->id, record->number);

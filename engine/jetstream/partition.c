@@ -101,7 +101,7 @@ static void accept_locked(NrdPartition *partition, const NrdJsStreamInfo *info)
 }
 
 /* It is poisoned: what was leased or waits is void, as its offsets may be other records' by now. */
-static void end_of_service(NrdPartition *partition, const char *why)
+void nrd_js_partition_end_service(NrdPartition *partition, const char *why)
 {
     nrd_diag(NRD_LEVEL_ERROR, nrd_js_partition_place(partition),
              "%s; nothing is taken and nothing served until somebody has looked and written reopen to ctl", why);
@@ -128,7 +128,7 @@ static void take_stream_info(NrdPartition *partition, const NrdJsStreamInfo *inf
     }
     g_mutex_unlock(&partition->lock);
     if (told)
-        end_of_service(partition, why);
+        nrd_js_partition_end_service(partition, why);
 }
 
 static void take_consumer_info(NrdPartition *partition, int rc, const NrdJsConsumerInfo *info)

@@ -23,6 +23,8 @@ int nrd_js_partition_reopen(NrdPartition *partition)
     g_autofree char *created = g_strdup(partition->info.created);
     partition->floor_known = partition->floor_known && !poison;
     partition->known = false; /* what is there now is what it is */
+    partition->published_seq = 0;
+    partition->n_reopened++;
     partition->info = (NrdJsStreamInfo){ .first_seq = 0 };
     partition->commit_errno = 0;
     g_mutex_unlock(&partition->lock);

@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -347,6 +348,47 @@ def test_empty_records_are_bounded_by_their_memory(own_servers, mount_on):  # no
     sync_until(fd)
     os.close(fd)
     assert number(part, "hwm") == n + 1
+
+
+# -- servers that have lost records
+
+
+def test_a_publisher_notices_lost_records(tmp_path, mount_on):  # noqa: F811
+    """Nobody looks: the next record of who publishes tells, though by then the stream may be as long as it was."""
+    cluster = Cluster(tmp_path / "nats", 1).start()
+    server = cluster.servers[0]
+
+    def restart(*renames):
+        server.kill()
+        for old, new in renames:
+            os.rename(old, new)
+        server.start()
+        cluster.wait_ready()
+
+    def write(text):
+        os.write(fd, text)
+        sync_until(fd)
+
+    try:
+        m = mount_on(cluster)
+        part = m.make("t")
+        fd = os.open(part + "/produce", os.O_WRONLY)
+        write(b"a\n")
+        server.kill()
+        shutil.copytree(server.store, server.store + ".before")
+        restart()
+        write(b"b\nc\n")
+        restart((server.store, server.store + ".lost"), (server.store + ".before", server.store))
+        write(b"d\ne\nf\n")
+        wait_for(lambda: "has stored a new record at offset 1, and ended at 3 before" in m.stderr(), "the poison")
+        assert fails(os.write, fd, b"g\n") == errno.EIO
+        os.close(fd)
+        assert xattr(part, "poisoned") == "1"
+        write_file(part + "/ctl", b"reopen\n")
+        produce(part, "g")
+        assert log(part) == b"a\nd\ne\nf\ng\n"
+    finally:
+        cluster.end()
 
 
 # -- many partitions, several mounts

@@ -7,9 +7,11 @@
 static void check(const char *text, int expected, uint64_t expected_sequence)
 {
     uint64_t sequence = 0;
+    bool duplicate = false;
     g_autofree char *why = NULL;
-    g_assert_cmpint(nrd_js_parse_ack_reply(text, strlen(text), &sequence, &why), ==, expected);
+    g_assert_cmpint(nrd_js_parse_ack_reply(text, strlen(text), &sequence, &duplicate, &why), ==, expected);
     g_assert_cmpuint(sequence, ==, expected_sequence);
+    g_assert_true(duplicate == (expected == 0 && strstr(text, "\"duplicate\":true") != NULL));
 }
 
 static void test_publishes(void)
@@ -36,7 +38,7 @@ static void test_errors(void)
     check("{\"error\":{\"code\":400,\"err_code\":10005}}", -EAGAIN, 0);
     check("{\"error\":{\"code\":503}}", -EAGAIN, 0);
     check("{\"error\":{\"code\":409,\"err_code\":10158}}", -EAGAIN, 0); /* ... of a repeated id */
-    check("{\"error\":{\"code\":503,\"err_code\":10039}}", -EIO, 0); /* JetStream is off */
+    check("{\"error\":{\"code\":503,\"err_code\":10039}}", -EIO, 0);    /* JetStream is off */
     check("{\"error\":{\"code\":400,\"err_code\":10071}}", -EBUSY, 0);
     check("{\"error\":{\"code\":400,\"err_code\":10058}}", -EEXIST, 0);
     check("{\"error\":{\"code\":404,\"err_code\":10059}}", -ENOENT, 0);
@@ -46,10 +48,11 @@ static void test_errors(void)
 static void test_words(void)
 {
     uint64_t sequence;
+    bool duplicate;
     char *why = NULL;
     const char text[] =
         "{\"error\":{\"code\":400,\"err_code\":10060,\"description\":\"expected stream does not match\"}}";
-    g_assert_cmpint(nrd_js_parse_ack_reply(text, strlen(text), &sequence, &why), ==, -EIO);
+    g_assert_cmpint(nrd_js_parse_ack_reply(text, strlen(text), &sequence, &duplicate, &why), ==, -EIO);
     g_assert_cmpstr(why, ==, "the NATS servers answered: expected stream does not match");
     g_free(why);
 }
@@ -57,11 +60,12 @@ static void test_words(void)
 static void test_what_is_quoted(void)
 {
     uint64_t sequence = 7;
+    bool duplicate;
     char *why = NULL;
     g_autofree char *long_text = g_strnfill(1000, 'x');
     g_autofree char *text =
         g_strdup_printf("{\"error\":{\"code\":400,\"description\":\"a\\nstate ok\\u001b[2J%s\"}}", long_text);
-    g_assert_cmpint(nrd_js_parse_ack_reply(text, strlen(text), &sequence, &why), ==, -EIO);
+    g_assert_cmpint(nrd_js_parse_ack_reply(text, strlen(text), &sequence, &duplicate, &why), ==, -EIO);
     g_assert_true(g_str_has_prefix(why, "the NATS servers answered: a?state ok?[2Jxxx"));
     g_assert_cmpuint(strlen(why), <, 300);
     g_assert_cmpuint(sequence, ==, 7);

@@ -8,7 +8,7 @@ static void test_timer_after_close(void)
     NrdEngine engine = { .timers = nrd_timers_new() };
     NrdTopic *topic = nrd_js_topic_new(&engine, "t", nrd_topic_record_new("t"), 1, NULL);
     NrdJsOutbox *outbox = NULL;
-    NrdNewRecord record = { .payload = "x", .payload_size = 1 };
+    NrdNewRecord record = { .payload = (const uint8_t *)"x", .payload_size = 1 };
     g_assert_cmpint(nrd_js_outbox_open(topic, nrd_js_topic_partition(topic, 0), false, &outbox), ==, 0);
     nrd_js_outbox_add(outbox, &record, 1);
     g_assert_cmpint(nrd_js_outbox_wrote(outbox), ==, NRD_URGENCY_LATER);
@@ -27,9 +27,33 @@ static void test_timer_after_close(void)
     nrd_timers_free(engine.timers);
 }
 
+/* Only a new record proves anything, and only against what was known since the
+ * last reopening. */
+static void test_what_an_acknowledgement_proves(void)
+{
+    NrdEngine engine = { .timers = nrd_timers_new() };
+    NrdTopic *topic = nrd_js_topic_new(&engine, "t", nrd_topic_record_new("t"), 1, NULL);
+    NrdPartition *partition = nrd_js_topic_partition(topic, 0);
+    NrdJsEnd none = nrd_js_partition_end(partition);
+    g_assert_cmpuint(none.sequence, ==, 0);
+    nrd_js_partition_published(partition, 7, false, none);
+    nrd_js_partition_published(partition, 5, false, none); /* of a window that is answered out of order */
+    g_assert_null(partition->poison);
+    NrdJsEnd end = nrd_js_partition_end(partition);
+    g_assert_cmpuint(end.sequence, ==, 7);
+    nrd_js_partition_published(partition, 7, true, end); /* there already */
+    nrd_js_partition_published(partition, 8, false, end);
+    partition->n_reopened++;
+    nrd_js_partition_published(partition, 3, false, end);
+    g_assert_null(partition->poison);
+    nrd_js_topic_unref(topic);
+    nrd_timers_free(engine.timers);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/jetstream/outbox/timer-after-close", test_timer_after_close);
+    g_test_add_func("/jetstream/outbox/what-an-acknowledgement-proves", test_what_an_acknowledgement_proves);
     return g_test_run();
 }
