@@ -327,3 +327,29 @@ def test_a_consumer_that_is_deleted_is_made_again(m, name, servers):
             whole.sync()
         assert fails(reader.write, b"ack 2\n") == errno.ESTALE
     assert number(part, "frontier") == 3
+
+
+def test_a_seek_keeps_what_the_new_consumer_has_given(m, name, servers):
+    """A reader that waits has its record before those that were there before are deleted, here many: its lease stays."""
+    part = m.make(name)
+    produce(part, "a")
+    read_file(part + "/drain")
+    stream = stream_of(m.topic(name))
+    known = servers.ask("$JS.API.CONSUMER.NAMES." + stream)["consumers"][0]
+    config = servers.ask(f"$JS.API.CONSUMER.INFO.{stream}.{known}")["config"]
+    base, generation = known.rsplit("_", 1)
+    for i in range(1, 40):
+        durable = f"{base}_{int(generation) - i}"
+        made = servers.ask(f"$JS.API.CONSUMER.DURABLE.CREATE.{stream}.{durable}", json.dumps(
+            {"stream_name": stream, "config": {**config, "name": durable, "durable_name": durable}}).encode())
+        assert "error" not in made
+    with Consumer(part, flags=os.O_RDWR) as reader:
+        waits = Background(reader.read)
+        time.sleep(1)
+        assert waits.running()
+        write_file(part + "/ctl", b"seek start\n")
+        assert waits.join() == b"a\n"
+        reader.sync()
+    assert take(part) == []
+    assert number(part, "frontier") == 1
+    assert len(servers.ask("$JS.API.CONSUMER.NAMES." + stream)["consumers"]) == 1
