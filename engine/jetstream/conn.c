@@ -11,6 +11,7 @@
 
 #define CLOSE_MS 2000
 #define MAX_WORKERS 32
+#define MAX_ANSWERERS 8
 
 /* What a thread of nrd_js_later is to do. */
 typedef struct Job {
@@ -29,14 +30,24 @@ static void run_job(gpointer data, gpointer user_data)
     nrd_js_less_busy(conn);
 }
 
-void nrd_js_later(NrdJsConn *conn, void (*fn)(void *user_data), void *user_data)
+static void push_job(NrdJsConn *conn, GThreadPool *pool, void (*fn)(void *user_data), void *user_data)
 {
     Job *job = g_new(Job, 1);
     *job = (Job){ fn, user_data };
     g_mutex_lock(&conn->lock);
     nrd_js_busy_locked(conn);
     g_mutex_unlock(&conn->lock);
-    g_thread_pool_push(conn->workers, job, NULL); /* a thread that cannot be made now: one of the others does it */
+    g_thread_pool_push(pool, job, NULL); /* a thread that cannot be made now: one of the others does it */
+}
+
+void nrd_js_later(NrdJsConn *conn, void (*fn)(void *user_data), void *user_data)
+{
+    push_job(conn, conn->workers, fn, user_data);
+}
+
+void nrd_js_answer_later(NrdJsConn *conn, void (*fn)(void *user_data), void *user_data)
+{
+    push_job(conn, conn->answerers, fn, user_data);
 }
 
 /* Somebody who is called when something is done. */
@@ -56,7 +67,7 @@ static void run_done(void *user_data)
 void nrd_js_done_later(NrdJsConn *conn, NrdDoneFn done, void *user_data, int error)
 {
     Done job = { done, user_data, error };
-    nrd_js_later(conn, run_done, g_memdup2(&job, sizeof job));
+    nrd_js_answer_later(conn, run_done, g_memdup2(&job, sizeof job));
 }
 
 /* ---- its state ---- */
@@ -221,6 +232,7 @@ static NrdJsConn *conn_new(natsOptions *options, NrdTimers *timers)
     conn->options = options;
     conn->calls = g_hash_table_new(g_int64_hash, g_int64_equal);
     conn->workers = g_thread_pool_new(run_job, conn, MAX_WORKERS, FALSE, NULL);
+    conn->answerers = g_thread_pool_new(run_job, conn, MAX_ANSWERERS, FALSE, NULL);
     conn->natses = g_ptr_array_new_with_free_func((GDestroyNotify)natsConnection_Destroy);
     conn->replies = g_ptr_array_new_with_free_func((GDestroyNotify)natsSubscription_Destroy);
     g_queue_init(&conn->queue);
@@ -286,6 +298,7 @@ static bool close_natses(NrdJsConn *conn)
 static void conn_free(NrdJsConn *conn)
 {
     g_thread_pool_free(conn->workers, FALSE, TRUE);
+    g_thread_pool_free(conn->answerers, FALSE, TRUE);
     nrd_timer_drain(conn->timers, &conn->look);
     g_hash_table_unref(conn->calls);
     g_ptr_array_unref(conn->natses);

@@ -82,6 +82,8 @@ bool nrd_js_pause(NrdJsConn *conn, int64_t ms);
 
 /* Calls fn on a thread that may block. */
 void nrd_js_later(NrdJsConn *conn, void (*fn)(void *user_data), void *user_data);
+/* The same for what calls who called us, and waits for no server: it never stands behind jobs that do. */
+void nrd_js_answer_later(NrdJsConn *conn, void (*fn)(void *user_data), void *user_data);
 void nrd_js_done_later(NrdJsConn *conn, NrdDoneFn done, void *user_data, int error);
 
 #endif

@@ -26,7 +26,8 @@ typedef struct NrdJsCall {
 struct NrdJsConn {
     NrdTimers *timers;
     NrdTimer look; /* for calls whose time is over */
-    GThreadPool *workers;
+    GThreadPool *workers;   /* may wait for servers */
+    GThreadPool *answerers; /* wait for no server: see nrd_js_answer_later */
     void (*reconnected)(void *user_data);
     void *user_data;
     natsOptions *options; /* what each connection is made with */

@@ -91,7 +91,7 @@ static void run_answer(void *user_data)
 
 void nrd_js_pull_answer_later(NrdJsPulls *pulls, NrdJsAnswer answer)
 {
-    nrd_js_later(pulls->engine->conn, run_answer, g_memdup2(&answer, sizeof answer));
+    nrd_js_answer_later(pulls->engine->conn, run_answer, g_memdup2(&answer, sizeof answer));
 }
 
 /* ---- the hand ---- */
