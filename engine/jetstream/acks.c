@@ -202,7 +202,8 @@ static void on_answer(void *user_data, int error, natsMsg *msg)
 
 void nrd_js_ack_send(NrdJsAck *ack)
 {
-    nrd_js_request(ack->partition->topic->engine->conn, ack->reply, NULL, "+ACK", 4, NRD_JS_ANSWER_MS, on_answer, ack);
+    nrd_js_request_before(ack->partition->topic->engine->conn, ack->reply, "+ACK", NRD_JS_ANSWER_MS, ack->deadline_ms,
+                          on_answer, ack);
 }
 
 /* Those that are due; what this thread comes too late for is given up. */

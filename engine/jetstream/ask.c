@@ -3,8 +3,9 @@
 
 #include "engine/base/clock.h"
 
-#define PULL_MS 5000 /* how long the servers keep a pull */
-#define AGAIN_MS 250 /* after an answer that means: not now */
+#define GIVE_BACK_MS 500 /* to send back what came just now; its topic, and so its time, is not known any more */
+#define PULL_MS 5000     /* how long the servers keep a pull */
+#define AGAIN_MS 250     /* after an answer that means: not now */
 
 static const char now_json[] = "{\"batch\":1,\"no_wait\":true}";
 
@@ -103,7 +104,7 @@ static void on_record(NrdJsPulls *pulls, uint64_t number, natsMsg *msg)
         partition = partition_of(pulls, number, parts.partition);
     NrdTopic *topic = partition ? partition->topic : NULL;
     if (!partition) { /* whoever asked is gone */
-        nrd_js_give_back(pulls->engine, natsMsg_GetReply(msg));
+        nrd_js_give_back(pulls->engine, natsMsg_GetReply(msg), nrd_clock_mono_ms() + GIVE_BACK_MS);
         natsMsg_Destroy(msg);
     } else if (parts.generation != nrd_js_leases_generation(partition)) {
         natsMsg_Destroy(msg);

@@ -66,13 +66,20 @@ char *nrd_js_new_inbox(NrdJsConn *conn);
 void nrd_js_request(NrdJsConn *conn, const char *subject, const char *const *headers, const void *data, size_t size,
                     int64_t timeout_ms, NrdJsReplyFn fn, void *user_data);
 
-/* The same, and waits. Errors as of NrdJsReplyFn. The caller destroys *ret_msg. */
+/* A request that is answered -ESTALE, and not sent, when it could not be before not_after_ms (monotonic): what settles a lease
+ * would settle the next one's after that. */
+void nrd_js_request_before(NrdJsConn *conn, const char *subject, const char *text, int64_t timeout_ms,
+                           int64_t not_after_ms, NrdJsReplyFn fn, void *user_data);
+
+/* The same as nrd_js_request, and waits. Errors as of NrdJsReplyFn. The caller destroys *ret_msg. */
 int nrd_js_ask(NrdJsConn *conn, const char *subject, const char *const *headers, const void *data, size_t size,
                int64_t timeout_ms, natsMsg **ret_msg) NRD_MUST_CHECK;
 
 /* A message without an answer; a failure is told by what does not come of it, as is a loss of the connection before it was
  * sent. Does not wait. */
 void nrd_js_tell(NrdJsConn *conn, const char *subject, const char *reply, const char *text);
+/* Is not sent from not_after_ms (monotonic) on. */
+void nrd_js_tell_before(NrdJsConn *conn, const char *subject, const char *text, int64_t not_after_ms);
 
 /* Gives a subscription up, after what was told before; takes NULL. Does not wait. */
 void nrd_js_unsubscribe(NrdJsConn *conn, natsSubscription *sub);

@@ -16,16 +16,17 @@
 /* Somebody who is called with an answer. */
 typedef struct NrdJsCall {
     uint64_t token;
-    int64_t deadline_ms; /* monotonic; 0: it could not be sent */
-    int error;           /* what is answered then */
-    bool waits;          /* a thread waits for it: see nrd_js_conn_hurry */
+    int64_t deadline_ms;  /* monotonic; 0: it could not be sent */
+    int error;            /* what is answered then */
+    bool waits;           /* a thread waits for it: see nrd_js_conn_hurry */
+    int64_t not_after_ms; /* as of NrdJsSending */
     NrdJsReplyFn fn;
     void *user_data;
 } NrdJsCall;
 
 struct NrdJsConn {
     NrdTimers *timers;
-    NrdTimer look; /* for calls whose time is over */
+    NrdTimer look;          /* for calls whose time is over */
     GThreadPool *workers;   /* may wait for servers */
     GThreadPool *answerers; /* wait for no server: see nrd_js_answer_later */
     void (*reconnected)(void *user_data);
@@ -83,6 +84,7 @@ typedef struct NrdJsSending {
     bool is_call;
     uint64_t token;
     uint64_t n_losses;
+    int64_t not_after_ms;  /* monotonic: from then on it is not sent; 0: whenever it can be */
     natsMsg *msg;          /* to be sent, or NULL */
     natsSubscription *sub; /* to be given up, or NULL */
 } NrdJsSending;

@@ -248,7 +248,8 @@ int nrd_js_consumer_replace(NrdPartition *partition, uint64_t start_seq)
         partition->consumer.floor_seq = start_seq - 1;
     partition->floor_known = rc == 0;
     g_mutex_unlock(&partition->lock);
-    if (rc < 0) /* else what was before is void since the new one was adopted, and leases of that one are there already */
+    if (rc <
+        0) /* else what was before is void since the new one was adopted, and leases of that one are there already */
         nrd_js_leases_void(partition);
     nrd_js_partition_changed(partition);
     atomic_store(&partition->has_consumer, rc == 0);

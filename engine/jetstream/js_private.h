@@ -293,8 +293,11 @@ void nrd_js_leases_know_wait(NrdPartition *partition, int64_t wait_ms);
 void nrd_js_leases_limit_wait(NrdPartition *partition, int64_t wait_ms);
 int64_t nrd_js_leases_wait_ms(NrdPartition *partition);
 bool nrd_js_delivery_lives(NrdPartition *partition, int64_t came_ms); /* nobody else can have been given it since */
-/* The subject that settles a live lease (g_free), or NULL; and when it may end on the servers (may be NULL). */
-char *nrd_js_lease_subject(NrdPartition *partition, uint64_t offset, uint64_t nonce, int64_t *ret_end_ms);
+int64_t nrd_js_delivery_deadline(NrdPartition *partition, int64_t came_ms); /* monotonic: it does until then */
+/* The subject that settles a live lease (g_free), or NULL; when it ends here, and when it may end on the servers (monotonic; each
+ * may be NULL). */
+char *nrd_js_lease_subject(NrdPartition *partition, uint64_t offset, uint64_t nonce, int64_t *ret_deadline_ms,
+                           int64_t *ret_end_ms);
 /* Forgets a lease that nobody was given; its delivery is still the caller's. */
 void nrd_js_lease_drop(NrdPartition *partition, uint64_t nonce);
 
@@ -317,8 +320,8 @@ uint64_t nrd_js_hand_count(NrdPartition *partition); /* records that this daemon
 
 /* ---- settle.c ---- */
 
-/* Gives a delivery back that nobody was given, if that can be sent now. */
-void nrd_js_give_back(NrdEngine *engine, const char *reply);
+/* Gives a delivery back, if that can be sent before its deadline (monotonic). */
+void nrd_js_give_back(NrdEngine *engine, const char *reply, int64_t deadline_ms);
 /* Begins its time anew, once the servers have confirmed that. Does not wait. */
 void nrd_js_lease_extend_later(NrdPartition *partition, uint64_t offset, uint64_t nonce);
 

@@ -50,13 +50,18 @@ int64_t nrd_js_lease_deadline_locked(const NrdJsLeases *leases, int64_t start_ms
     return start_ms + leases->wait_ms - CLAMP(leases->wait_ms / 10, 1, MARGIN_MAX_MS);
 }
 
-bool nrd_js_delivery_lives(NrdPartition *partition, int64_t came_ms)
+int64_t nrd_js_delivery_deadline(NrdPartition *partition, int64_t came_ms)
 {
     NrdJsLeases *leases = partition->leases;
     g_mutex_lock(&leases->lock);
-    bool lives = nrd_clock_mono_ms() < nrd_js_lease_deadline_locked(leases, came_ms);
+    int64_t deadline_ms = nrd_js_lease_deadline_locked(leases, came_ms);
     g_mutex_unlock(&leases->lock);
-    return lives;
+    return deadline_ms;
+}
+
+bool nrd_js_delivery_lives(NrdPartition *partition, int64_t came_ms)
+{
+    return nrd_clock_mono_ms() < nrd_js_delivery_deadline(partition, came_ms);
 }
 
 int64_t nrd_js_leases_wait_ms(NrdPartition *partition)
@@ -166,12 +171,15 @@ NrdJsLease *nrd_js_lease_find_locked(NrdJsLeases *leases, uint64_t offset, uint6
     return live ? lease : NULL;
 }
 
-char *nrd_js_lease_subject(NrdPartition *partition, uint64_t offset, uint64_t nonce, int64_t *ret_end_ms)
+char *nrd_js_lease_subject(NrdPartition *partition, uint64_t offset, uint64_t nonce, int64_t *ret_deadline_ms,
+                           int64_t *ret_end_ms)
 {
     NrdJsLeases *leases = partition->leases;
     g_mutex_lock(&leases->lock);
     const NrdJsLease *lease = nrd_js_lease_find_locked(leases, offset, nonce);
     char *reply = lease ? g_strdup(lease->reply) : NULL;
+    if (lease && ret_deadline_ms)
+        *ret_deadline_ms = nrd_js_lease_deadline_locked(leases, lease->start_ms);
     if (lease && ret_end_ms)
         *ret_end_ms = lease->start_ms + leases->wait_ms;
     g_mutex_unlock(&leases->lock);

@@ -151,8 +151,10 @@ static void request(NrdJsConn *conn, NrdJsCall *call, const char *subject, const
     if (rc < 0)
         give_up_locked(conn, call, rc);
     else
-        nrd_js_sending_push_locked(
-            conn, &(NrdJsSending){ .is_call = true, .token = call->token, .msg = g_steal_pointer(&msg) });
+        nrd_js_sending_push_locked(conn, &(NrdJsSending){ .is_call = true,
+                                                          .token = call->token,
+                                                          .not_after_ms = call->not_after_ms,
+                                                          .msg = g_steal_pointer(&msg) });
     if (rc == 0)
         nrd_timer_set_earlier(conn->timers, &conn->look, nrd_clock_mono_ms() + LOOK_MS);
     g_mutex_unlock(&conn->lock);
@@ -174,6 +176,14 @@ void nrd_js_request(NrdJsConn *conn, const char *subject, const char *const *hea
                     int64_t timeout_ms, NrdJsReplyFn fn, void *user_data)
 {
     request(conn, new_call(conn, timeout_ms, fn, user_data), subject, headers, data, size);
+}
+
+void nrd_js_request_before(NrdJsConn *conn, const char *subject, const char *text, int64_t timeout_ms,
+                           int64_t not_after_ms, NrdJsReplyFn fn, void *user_data)
+{
+    NrdJsCall *call = new_call(conn, timeout_ms, fn, user_data);
+    call->not_after_ms = not_after_ms;
+    request(conn, call, subject, NULL, text, strlen(text));
 }
 
 /* Somebody who waits for his answer. */
@@ -205,14 +215,24 @@ int nrd_js_ask(NrdJsConn *conn, const char *subject, const char *const *headers,
     return waiting.error;
 }
 
-void nrd_js_tell(NrdJsConn *conn, const char *subject, const char *reply, const char *text)
+static void tell(NrdJsConn *conn, const char *subject, const char *reply, const char *text, int64_t not_after_ms)
 {
     natsMsg *msg = new_message(subject, reply, NULL, text, strlen(text));
     g_mutex_lock(&conn->lock);
     if (msg && nrd_js_conn_is_up(conn))
-        nrd_js_sending_push_locked(conn, &(NrdJsSending){ .msg = g_steal_pointer(&msg) });
+        nrd_js_sending_push_locked(conn, &(NrdJsSending){ .not_after_ms = not_after_ms, .msg = g_steal_pointer(&msg) });
     g_mutex_unlock(&conn->lock);
     natsMsg_Destroy(msg);
+}
+
+void nrd_js_tell(NrdJsConn *conn, const char *subject, const char *reply, const char *text)
+{
+    tell(conn, subject, reply, text, 0);
+}
+
+void nrd_js_tell_before(NrdJsConn *conn, const char *subject, const char *text, int64_t not_after_ms)
+{
+    tell(conn, subject, NULL, text, not_after_ms);
 }
 
 void nrd_js_unsubscribe(NrdJsConn *conn, natsSubscription *sub)

@@ -33,12 +33,23 @@ static bool is_wanted_locked(NrdJsConn *conn, const NrdJsSending *sending)
     return sending->is_call ? g_hash_table_contains(conn->calls, &sending->token) : sending->n_losses == conn->n_losses;
 }
 
+/* The sender may have waited for a socket since it was queued. */
+static bool is_late(const NrdJsSending *sending)
+{
+    return sending->not_after_ms > 0 && nrd_clock_mono_ms() >= sending->not_after_ms;
+}
+
 /* May block, for as long as the library waits for a socket or for its own lock. */
 static void send_now(NrdJsConn *conn, const NrdJsSending *sending)
 {
     natsConnection *nats = atomic_load(&conn->nats);
     if (!sending->msg)
         return;
+    if (is_late(sending)) {
+        if (sending->is_call)
+            nrd_js_call_failed(conn, sending->token, -ESTALE);
+        return;
+    }
     /* Without a connection the library would keep it for when there is one: by then who asked has asked again. */
     natsStatus s = atomic_load(&conn->up) && natsConnection_Status(nats) == NATS_CONN_STATUS_CONNECTED
                        ? natsConnection_PublishMsg(nats, sending->msg)

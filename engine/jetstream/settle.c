@@ -40,15 +40,16 @@ static void on_extended(void *user_data, int error, natsMsg *msg)
         nrd_js_later(extension->partition->topic->engine->conn, free_extension, extension);
 }
 
-/* Sends nothing and returns false for a lease that has lapsed. */
+/* Sends nothing and returns false for a lease that has lapsed. What is sent late would extend another's. */
 static bool send_extension(Extension *extension, uint64_t offset)
 {
-    g_autofree char *reply = nrd_js_lease_subject(extension->partition, offset, extension->nonce, NULL);
+    int64_t deadline_ms;
+    g_autofree char *reply = nrd_js_lease_subject(extension->partition, offset, extension->nonce, &deadline_ms, NULL);
     if (!reply)
         return false;
     extension->sent_ms = nrd_clock_mono_ms();
-    nrd_js_request(extension->partition->topic->engine->conn, reply, NULL, "+WPI", 4, NRD_JS_ANSWER_MS, on_extended,
-                   extension);
+    nrd_js_request_before(extension->partition->topic->engine->conn, reply, "+WPI", NRD_JS_ANSWER_MS, deadline_ms,
+                          on_extended, extension);
     return true;
 }
 
@@ -116,19 +117,20 @@ static int give_back(NrdPartition *partition, uint64_t offset, uint64_t nonce)
     g_mutex_lock(&leases->lock);
     NrdJsLease *lease = nrd_js_lease_find_locked(leases, offset, nonce);
     g_autofree char *reply = lease ? g_steal_pointer(&lease->reply) : NULL;
+    int64_t deadline_ms = lease ? nrd_js_lease_deadline_locked(leases, lease->start_ms) : 0;
     if (lease)
         g_hash_table_remove(leases->leases, &nonce);
     g_mutex_unlock(&leases->lock);
     if (!reply)
         return -ESTALE;
     nrd_js_leases_note_returned(partition, offset); /* first: it may come again at once */
-    nrd_js_give_back(partition->topic->engine, reply);
+    nrd_js_give_back(partition->topic->engine, reply, deadline_ms);
     return 0;
 }
 
-void nrd_js_give_back(NrdEngine *engine, const char *reply)
+void nrd_js_give_back(NrdEngine *engine, const char *reply, int64_t deadline_ms)
 {
-    nrd_js_tell(engine->conn, reply, NULL, "-NAK"); /* what cannot be sent comes by time */
+    nrd_js_tell_before(engine->conn, reply, "-NAK", deadline_ms); /* what cannot be sent comes by time */
 }
 
 int nrd_js_partition_settle(NrdPartition *partition, NrdVerb verb, uint64_t offset, uint64_t nonce)
@@ -140,7 +142,7 @@ int nrd_js_partition_settle(NrdPartition *partition, NrdVerb verb, uint64_t offs
     if (verb == NRD_VERB_EXTEND) {
         (void)extend(partition, &hold, 1, &rc);
     } else if (verb == NRD_VERB_LOOK) {
-        g_autofree char *reply = nrd_js_lease_subject(partition, offset, nonce, NULL);
+        g_autofree char *reply = nrd_js_lease_subject(partition, offset, nonce, NULL, NULL);
         return reply ? 0 : -ESTALE;
     } else {
         rc = verb == NRD_VERB_ACK ? acknowledge(partition, offset, nonce) : give_back(partition, offset, nonce);
@@ -233,10 +235,11 @@ static void on_member_answer(void *user_data, int error, natsMsg *msg)
 
 static void ask_member(NrdPartition *partition, const NrdHold *hold, Member *member)
 {
-    g_autofree char *reply = nrd_js_lease_subject(partition, hold->offset, hold->nonce, &member->end_ms);
+    int64_t deadline_ms;
+    g_autofree char *reply = nrd_js_lease_subject(partition, hold->offset, hold->nonce, &deadline_ms, &member->end_ms);
     if (reply) {
-        nrd_js_request(partition->topic->engine->conn, reply, NULL, "+ACK", 4, NRD_JS_ANSWER_MS, on_member_answer,
-                       member);
+        nrd_js_request_before(partition->topic->engine->conn, reply, "+ACK", NRD_JS_ANSWER_MS, deadline_ms,
+                              on_member_answer, member);
         return;
     }
     member->error = -ESTALE;
