@@ -22,8 +22,8 @@
  * Locks, in the order they may be taken, none of them held across an answer that is waited for but `admin` and a topic's
  * `guard`, nor across a call to who called us. What is to be sent is only queued under them (send.c):
  *
- *   admin       creating and removing topics, and following what others do to them
  *   guard       of a topic: changing its record
+ *   admin       creating and removing topics, and following what others do to them
  *   outbox lock, pulls lock, lease lock, topic lock, partition lock, topics lock, conn.c's
  */
 #ifndef NRD_ENGINE_JETSTREAM_JS_PRIVATE_H

@@ -7,6 +7,7 @@ import select
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -353,3 +354,41 @@ def test_a_seek_keeps_what_the_new_consumer_has_given(m, name, servers):
     assert take(part) == []
     assert number(part, "frontier") == 1
     assert len(servers.ask("$JS.API.CONSUMER.NAMES." + stream)["consumers"]) == 1
+
+
+# -- those who wait for one topic do not hold up others
+
+
+@pytest.mark.limit(200)
+def test_waits_for_a_silent_stream_hold_up_no_fsync(tmp_path, mount_on):
+    """The only copy of one topic hangs: forty readers look for its consumer, and fsyncs of another topic return."""
+    cluster = Cluster(tmp_path / "nats", 3).start()
+    readers = []
+    try:
+        m = mount_on(cluster, "replicas=1")
+        topics = [f"t{i}" for i in range(9)]
+        for each in topics:
+            m.make(each)
+        leaders = {each: cluster.leader_of(stream_of(m.topic(each))) for each in topics}
+        records = cluster.leader_of("KV_narad")
+        silent = next(each for each in topics if leaders[each] != records)
+        well = next(each for each in topics if leaders[each] != leaders[silent])
+        other = mount_on(SimpleNamespace(url=f"nats://127.0.0.1:{leaders[well].port}"), "replicas=1")
+        produce(other.part(well), "a")
+        leaders[silent].process.send_signal(signal.SIGSTOP)
+        readers = [Consumer(other.part(silent), flags=os.O_RDWR) for _ in range(40)]
+        waits = [Background(each.read) for each in readers]
+        time.sleep(2)
+        assert all(each.running() for each in waits)
+        begun = time.monotonic()
+        produce(other.part(well), "b")
+        assert time.monotonic() - begun < 10
+        assert all(each.running() for each in waits)
+        leaders[silent].process.send_signal(signal.SIGCONT)
+        produce(other.part(silent), *["c"] * 40)
+        for each in waits:
+            each.join(60)
+    finally:
+        cluster.end()
+        for each in readers:
+            each.close()
