@@ -4,7 +4,10 @@
  * answer, can leave streams of an incarnation that no topic has: orphans. Those that this daemon has made or whose topic it
  * has removed it knows to be nobody's, and tries again to delete them, once a second, until it ends; others are left alone.
  * Of a record whose writing was not answered it is not known whether it is there. It may even come yet, from a server that
- * hangs; so first a removal is written in its place, at the same revision: then either that or the record is what came. */
+ * hangs; so first a removal is written in its place, at the same revision: then either that or the record is what came.
+ *
+ * Two who remove a topic at once are told apart by its record, too: each writes it, as it is, before it closes the streams,
+ * and before it opens them again, and removes only what it has written itself. */
 #include "engine/jetstream/js_private.h"
 
 #include "engine/base/clock.h"
@@ -17,9 +20,9 @@
 
 /* What is not known of the record. */
 typedef enum Doubt {
-    DOUBT_NONE,    /* it is gone, or never was */
-    DOUBT_CREATED, /* it may have been written, or come yet, behind the revision */
-    DOUBT_REMOVED, /* so may its removal, and the streams are closed */
+    DOUBT_NONE,     /* it is gone, or never was */
+    DOUBT_UNWANTED, /* it may be there, or come yet, behind the revision, and is not to be: of a creation, or a deletion */
+    DOUBT_REMOVED, /* it may be there or not, and its streams are closed for this remover */
 } Doubt;
 
 /* Streams that are nobody's, or will be known to be. */
@@ -27,55 +30,63 @@ typedef struct Orphan {
     NrdTopicRecord *record;
     Doubt doubt;
     uint64_t revision;
+    char *remover;
 } Orphan;
 
-static void add_orphan(NrdEngine *engine, const NrdTopicRecord *record, Doubt doubt, uint64_t revision)
+static void add_orphan(NrdEngine *engine, const NrdTopicRecord *record, Doubt doubt, uint64_t revision,
+                       const char *remover)
 {
     Orphan *orphan = g_new(Orphan, 1);
-    *orphan = (Orphan){ nrd_topic_record_copy(record), doubt, revision };
+    *orphan = (Orphan){ nrd_topic_record_copy(record), doubt, revision, g_strdup(remover) };
     g_ptr_array_add(engine->orphans, orphan);
 }
 
 static void free_orphan(Orphan *orphan)
 {
     nrd_topic_record_free(orphan->record);
+    g_free(orphan->remover);
     g_free(orphan);
 }
 
-/* The opposite of what may come yet, at the same revision: one of the two is there then, and the other never will be. */
-static int fence(NrdEngine *engine, const Orphan *orphan)
-{
-    uint64_t revision;
-    int rc = orphan->doubt == DOUBT_CREATED
-                 ? nrd_js_store_remove(engine, orphan->record->name, orphan->revision, NULL)
-                 : nrd_js_store_put(engine, orphan->record, orphan->revision, &revision, NULL);
-    return rc == -EBUSY ? 0 : rc;
-}
-
-/* Whether the topic is there, for good. */
-static int clear_doubt(NrdEngine *engine, const Orphan *orphan, bool *ret_alive)
+/* A removal in the place of what may come yet, at the same revision: one of the two is there then, and the other never will
+ * be. */
+static int fence(NrdEngine *engine, const Orphan *orphan, bool *ret_alive)
 {
     NrdJsEntry entry = { .name = NULL };
-    *ret_alive = false;
-    if (orphan->doubt == DOUBT_NONE)
-        return 0;
-    int rc = fence(engine, orphan);
-    if (rc == 0)
+    int rc = nrd_js_store_remove(engine, orphan->record->name, orphan->revision, NULL);
+    if (rc == 0 || rc == -EBUSY)
         rc = nrd_js_store_get(engine, orphan->record->name, &entry, NULL);
     *ret_alive = rc == 0 && nrd_js_entry_has_id(&entry, orphan->record->id);
     nrd_js_entry_clear(&entry);
     return rc == -ENOENT ? 0 : rc;
 }
 
-/* true: nothing is left to do. */
+/* Whether the topic is there, for good. */
+static int clear_doubt(NrdEngine *engine, const Orphan *orphan, bool *ret_alive)
+{
+    *ret_alive = false;
+    if (orphan->doubt == DOUBT_NONE)
+        return 0;
+    return orphan->doubt == DOUBT_REMOVED
+               ? nrd_js_store_touch(engine, orphan->record->name, orphan->record->id, ret_alive)
+               : fence(engine, orphan, ret_alive);
+}
+
+/* 0: nothing is left to do. */
+static int settle_orphan(NrdEngine *engine, const Orphan *orphan, bool *ret_alive)
+{
+    int rc = clear_doubt(engine, orphan, ret_alive);
+    if (rc == 0 && !*ret_alive)
+        rc = nrd_js_topic_delete_streams(engine, orphan->record, NULL);
+    else if (rc == 0 && orphan->doubt == DOUBT_REMOVED)
+        rc = nrd_js_topic_open_streams(engine, orphan->record, orphan->remover);
+    return rc;
+}
+
 static bool sweep_orphan(NrdEngine *engine, const Orphan *orphan)
 {
     bool alive;
-    int rc = clear_doubt(engine, orphan, &alive);
-    if (rc == 0 && !alive)
-        rc = nrd_js_topic_delete_streams(engine, orphan->record, NULL);
-    else if (rc == 0 && orphan->doubt == DOUBT_REMOVED)
-        rc = nrd_js_topic_open_streams(engine, orphan->record);
+    int rc = settle_orphan(engine, orphan, &alive);
     if (rc == 0)
         nrd_diag(NRD_LEVEL_NOTICE, (NrdPlace){ orphan->record->name, NRD_NO_PARTITION, NRD_NO_OFFSET },
                  alive ? "the topic of incarnation %s is there, after all"
@@ -117,7 +128,7 @@ static void delete_streams(NrdEngine *engine, const NrdTopicRecord *record)
     nrd_diag(NRD_LEVEL_WARNING, (NrdPlace){ record->name, NRD_NO_PARTITION, NRD_NO_OFFSET },
              "streams of incarnation %s stay for now, and their deletion is tried again: %s", record->id,
              why ? why : g_strerror(-rc));
-    add_orphan(engine, record, DOUBT_NONE, 0);
+    add_orphan(engine, record, DOUBT_NONE, 0, NULL);
 }
 
 /* ---- creating ---- */
@@ -139,7 +150,7 @@ static int create_admin_held(NrdEngine *engine, const NrdTopicRecord *record, Nr
         delete_streams(engine, record);
         rc = -EEXIST;
     } else if (rc < 0) {
-        add_orphan(engine, record, DOUBT_CREATED, revision);
+        add_orphan(engine, record, DOUBT_UNWANTED, revision, NULL);
     }
     int follow_rc = nrd_js_follow_admin_held(engine, NULL);
     if (rc == 0)
@@ -204,16 +215,39 @@ static bool wait_for_holds(NrdTopic *topic)
     return !held;
 }
 
+/* A removal of a topic that is empty. */
+typedef struct Removal {
+    NrdTopic *topic;
+    char *id;        /* its own */
+    uint32_t n;      /* partitions that were looked at */
+    uint64_t *lasts; /* where their streams ended, by the answer that showed them empty */
+} Removal;
+
+/* Of a stream that may not be the one that was here nothing is known. */
+static bool is_sound(NrdPartition *partition, const NrdJsStreamInfo *info)
+{
+    g_mutex_lock(&partition->lock);
+    bool sound = partition->known && !partition->poison && partition->suspect_ms == 0 &&
+                 strcmp(partition->info.created, info->created) == 0 && info->last_seq >= partition->info.last_seq;
+    g_mutex_unlock(&partition->lock);
+    return sound;
+}
+
+/* What others have learned of the stream meanwhile does not mix with this answer. */
 static int check_empty_one(void *user_data, uint32_t number)
 {
-    NrdPartition *partition = nrd_js_topic_partition(user_data, number);
+    Removal *removal = user_data;
+    NrdPartition *partition = nrd_js_topic_partition(removal->topic, number);
+    NrdJsStreamInfo info;
     int rc = nrd_js_partition_look(partition, NRD_JS_PATIENCE_MS);
-    g_mutex_lock(&partition->lock);
-    bool empty = partition->info.messages == 0;
-    g_mutex_unlock(&partition->lock);
+    if (rc == 0)
+        rc = nrd_js_stream_info(removal->topic->engine->conn, partition->stream, NRD_JS_PATIENCE_MS, &info, NULL);
     if (rc < 0)
         return rc == -ENOENT ? 0 : rc;
-    return empty ? 0 : -ENOTEMPTY;
+    removal->lasts[number] = info.last_seq;
+    if (info.messages > 0 || !is_sound(partition, &info))
+        return -ENOTEMPTY;
+    return info.closed ? -EBUSY : 0;
 }
 
 static int check_removable(NrdTopic *topic)
@@ -223,84 +257,111 @@ static int check_removable(NrdTopic *topic)
     return atomic_load(&topic->deleted) ? -EIDRM : 0;
 }
 
-/* Where each of its streams ended when check_empty_one looked. */
-static uint64_t *last_sequences(NrdTopic *topic, uint32_t n)
+/* Its streams take records again, now or later. in_doubt: the servers have not answered, and would be waited for. */
+static void undo(const Removal *removal, const NrdTopicRecord *record, bool in_doubt)
 {
-    uint64_t *lasts = g_new0(uint64_t, n);
-    for (uint32_t i = 0; i < n; i++) {
-        NrdPartition *partition = nrd_js_topic_partition(topic, i);
-        g_mutex_lock(&partition->lock);
-        lasts[i] = partition->info.last_seq;
-        g_mutex_unlock(&partition->lock);
-    }
-    return lasts;
+    NrdEngine *engine = removal->topic->engine;
+    Orphan orphan = { (NrdTopicRecord *)record, DOUBT_REMOVED, 0, removal->id };
+    bool alive;
+    if (!in_doubt && settle_orphan(engine, &orphan, &alive) == 0)
+        return;
+    nrd_diag(NRD_LEVEL_WARNING, nrd_js_topic_place(removal->topic),
+             "its removal has failed; until the servers answer again it takes no records");
+    add_orphan(engine, record, DOUBT_REMOVED, 0, removal->id);
 }
 
-/* Its streams take records again, now or later. in_doubt: the removal may have been written. */
-static void undo(NrdTopic *topic, const NrdTopicRecord *record, uint64_t revision, bool in_doubt)
+/* From now on a removal or change that another mount has begun fails, and this one does when another begins. */
+static int claim(NrdTopic *topic, const NrdTopicRecord *record, uint64_t *revision)
 {
-    NrdEngine *engine = topic->engine;
-    if (!in_doubt && nrd_js_topic_open_streams(engine, record) == 0)
-        return;
-    nrd_diag(NRD_LEVEL_WARNING, nrd_js_topic_place(topic),
-             "its removal has failed; until the servers answer again it takes no records");
-    add_orphan(engine, record, DOUBT_REMOVED, revision);
+    int rc = nrd_js_store_put(topic->engine, record, *revision, revision, NULL);
+    if (rc == 0)
+        nrd_js_topic_put_record(topic, nrd_topic_record_copy(record), *revision);
+    return rc;
+}
+
+static int remove_closed(const Removal *removal, const NrdTopicRecord *record, uint64_t revision)
+{
+    int64_t until_ms = nrd_clock_mono_ms() + CLOSED_MS;
+    int rc = nrd_js_topic_close_streams(removal->topic->engine, record, removal->id, removal->lasts);
+    if (rc == 0 && nrd_clock_mono_ms() > until_ms)
+        rc = -EIO;
+    if (rc == 0)
+        rc = remove_record_admin_held(removal->topic, record, revision);
+    if (rc < 0)
+        undo(removal, record, rc != -EBUSY && rc != -ENOTEMPTY);
+    return rc;
 }
 
 /* Nobody of another mount can add a record between the last look and the removal: the streams are closed meanwhile. */
-static int remove_admin_held(NrdTopic *topic)
+static int remove_admin_held(const Removal *removal)
 {
     uint64_t revision;
-    NrdTopicRecord *record = copy_record(topic, &revision);
+    NrdTopicRecord *record = copy_record(removal->topic, &revision);
     if (!record)
         return -EIO;
-    g_autofree uint64_t *lasts = last_sequences(topic, (uint32_t)record->config.partitions);
-    int64_t until_ms = nrd_clock_mono_ms() + CLOSED_MS;
-    bool asked = false;
-    int rc = nrd_js_topic_close_streams(topic->engine, record, lasts);
-    if (rc == 0 && nrd_clock_mono_ms() > until_ms)
-        rc = -EIO;
-    if (rc == 0) {
-        rc = remove_record_admin_held(topic, record, revision);
-        asked = rc < 0 && rc != -EBUSY;
-    }
-    if (rc < 0)
-        undo(topic, record, revision, asked);
+    int rc = (uint32_t)record->config.partitions == removal->n ? claim(removal->topic, record, &revision) : -EBUSY;
+    if (rc == 0)
+        rc = remove_closed(removal, record, revision);
     nrd_topic_record_free(record);
     return rc;
+}
+
+static int remove_empty(const Removal *removal)
+{
+    NrdTopic *topic = removal->topic;
+    int rc = check_removable(topic);
+    if (rc == 0)
+        rc = nrd_js_each(topic->engine->conn, 0, removal->n, check_empty_one, (void *)removal);
+    bool busy = rc == -EBUSY;
+    if (rc == 0 && !wait_for_holds(topic))
+        rc = -EBUSY;
+    if (!busy)
+        nrd_topic_refuse_removal(topic, rc, topic->id);
+    if (rc == 0) {
+        g_mutex_lock(&topic->engine->admin);
+        rc = atomic_load(&topic->deleted) ? -EIDRM : remove_admin_held(removal);
+        g_mutex_unlock(&topic->engine->admin);
+        busy = rc == -EBUSY;
+    }
+    if (busy)
+        nrd_topic_refuse(topic, NRD_NO_PARTITION,
+                         "rmdir refused: another mount is removing the topic or changing its settings; try again");
+    return rc == -EIDRM ? -ENOENT : rc;
 }
 
 int nrd_js_topic_remove(NrdTopic *topic)
 {
     uint32_t n = nrd_js_topic_n_partitions(topic);
-    int rc = check_removable(topic);
-    if (rc == 0)
-        rc = nrd_js_each(topic->engine->conn, 0, n, check_empty_one, topic);
-    if (rc == 0 && !wait_for_holds(topic))
-        rc = -EBUSY;
-    nrd_topic_refuse_removal(topic, rc, topic->id);
-    if (rc < 0)
-        return rc == -EIDRM ? -ENOENT : rc;
-    g_mutex_lock(&topic->engine->admin);
-    rc = remove_admin_held(topic);
-    g_mutex_unlock(&topic->engine->admin);
+    g_autofree char *id = g_uuid_string_random();
+    g_autofree uint64_t *lasts = g_new0(uint64_t, n);
+    return remove_empty(&(Removal){ topic, id, n, lasts });
+}
+
+/* Whatever is in it. A deletion that was not answered is made sure of later. */
+static int delete_admin_held(NrdTopic *topic)
+{
+    uint64_t revision;
+    if (atomic_load(&topic->deleted))
+        return -EIDRM;
+    NrdTopicRecord *record = copy_record(topic, &revision);
+    if (!record)
+        return -EIO;
+    int rc = remove_record_admin_held(topic, record, revision);
+    if (rc < 0 && rc != -EBUSY)
+        add_orphan(topic->engine, record, DOUBT_UNWANTED, revision, NULL);
+    nrd_topic_record_free(record);
     return rc;
 }
 
 int nrd_js_topic_delete(NrdTopic *topic, const char *id)
 {
-    uint64_t revision;
     int rc = check_removable(topic);
     if (rc == 0 && strcmp(id, topic->id) != 0)
         rc = -EINVAL;
     if (rc < 0)
         return rc;
-    NrdTopicRecord *record = copy_record(topic, &revision);
-    if (!record)
-        return -EIO;
     g_mutex_lock(&topic->engine->admin);
-    rc = remove_record_admin_held(topic, record, revision);
+    rc = delete_admin_held(topic);
     g_mutex_unlock(&topic->engine->admin);
-    nrd_topic_record_free(record);
     return rc;
 }

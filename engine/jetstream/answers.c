@@ -135,11 +135,14 @@ int nrd_js_read_success(const char *data, size_t size, void *ret_value, char **r
     return rc;
 }
 
-static bool is_closed(yajl_val config)
+static void read_closed(yajl_val config, NrdJsStreamInfo *ret_info)
 {
     yajl_val subjects = child(config, "subjects", yajl_t_array);
     const char *first = subjects && subjects->u.array.len > 0 ? YAJL_GET_STRING(subjects->u.array.values[0]) : NULL;
-    return first && g_str_has_suffix(first, NRD_JS_CLOSED);
+    const char *remover;
+    ret_info->closed = first && nrd_js_parse_closed(first, &remover);
+    if (ret_info->closed)
+        g_strlcpy(ret_info->closed_by, remover, sizeof ret_info->closed_by);
 }
 
 static int stream_of(yajl_val tree, NrdJsStreamInfo *ret_info)
@@ -156,12 +159,12 @@ static int stream_of(yajl_val tree, NrdJsStreamInfo *ret_info)
         .bytes = get_count(state, "bytes"),
         .replicas = (int)replicas,
         .in_memory = g_strcmp0(storage, "file") != 0,
-        .closed = is_closed(config),
     };
     if (!state || !created || strlen(created) >= sizeof info.created || replicas < 1 || replicas > MAX_REPLICAS ||
         (info.last_seq > 0 && info.first_seq > info.last_seq + 1) || info.messages > info.last_seq)
         return -EIO;
     g_strlcpy(info.created, created, sizeof info.created);
+    read_closed(config, &info);
     if (info.messages > 0)
         info.first_ms = nrd_js_parse_time_ms(get_string(state, "first_ts"));
     if (info.last_seq > 0)
@@ -291,6 +294,27 @@ static int read_published(const char *data, size_t size, uint64_t *ret_sequence,
     }
     yajl_tree_free(tree);
     return rc;
+}
+
+#define WRONG_LAST "wrong last sequence: "
+
+int nrd_js_read_wrong_last(const char *data, size_t size, void *ret_value, char **ret_why)
+{
+    yajl_val tree = NULL;
+    g_autofree char *why = NULL;
+    guint64 last;
+    int rc = parse_answer(data, size, &tree, &why);
+    yajl_tree_free(tree);
+    const char *said = rc == -EBUSY ? strstr(why, WRONG_LAST) : NULL;
+    if (said && g_ascii_string_to_unsigned(said + strlen(WRONG_LAST), 10, 0, G_MAXUINT64, &last, NULL)) {
+        *(uint64_t *)ret_value = last;
+        return 0;
+    }
+    if (ret_why) {
+        g_free(*ret_why);
+        *ret_why = why ? g_steal_pointer(&why) : g_strdup("the NATS servers stored what they were to refuse");
+    }
+    return rc == 0 || rc == -EBUSY ? -EIO : rc;
 }
 
 int nrd_js_read_published(const char *data, size_t size, void *ret_value, char **ret_why)

@@ -8,6 +8,7 @@
 #define NRD_ENGINE_JETSTREAM_ANSWERS_H
 
 #include "engine/base/macros.h"
+#include "engine/jetstream/names.h"
 
 #include <glib.h>
 #include <stdbool.h>
@@ -22,9 +23,10 @@ typedef struct NrdJsStreamInfo {
     uint64_t bytes;
     int64_t first_ms; /* 0: there is none */
     int64_t last_ms;
-    int replicas;   /* copies of each record */
-    bool in_memory; /* no disk has them */
-    bool closed;    /* it takes no records: see streams.c */
+    int replicas;                         /* copies of each record */
+    bool in_memory;                       /* no disk has them */
+    bool closed;                          /* it takes no records: see streams.c */
+    char closed_by[NRD_JS_REMOVER_BYTES]; /* the removal that has done that */
 } NrdJsStreamInfo;
 
 typedef struct NrdJsConsumerInfo {
@@ -55,6 +57,8 @@ NrdJsReadFn nrd_js_read_consumer;  /* NrdJsConsumerInfo */
 NrdJsReadFn nrd_js_read_names;     /* GPtrArray, to which the names of consumers (char *, its own) are added */
 NrdJsReadFn nrd_js_read_message;   /* NrdJsMessage; the caller clears it */
 NrdJsReadFn nrd_js_read_published; /* uint64_t: the sequence, above 0 */
+/* uint64_t: where the stream ends, of what was refused for being stored only at another sequence; all else fails */
+NrdJsReadFn nrd_js_read_wrong_last;
 
 /* The answer to a publish, as nrd_js_read_published. *ret_duplicate: a message
  * of that id was there already. */

@@ -120,12 +120,6 @@ int nrd_js_stream_delete(NrdJsConn *conn, const char *stream, char **ret_why)
     return command(conn, "STREAM.DELETE", stream, "", ret_why);
 }
 
-int nrd_js_stream_purge(NrdJsConn *conn, const char *stream, const char *subject, char **ret_why)
-{
-    g_autofree char *json = g_strdup_printf("{\"filter\":\"%s\"}", subject);
-    return command(conn, "STREAM.PURGE", stream, json, ret_why);
-}
-
 int nrd_js_stream_info(NrdJsConn *conn, const char *stream, int64_t patience_ms, NrdJsStreamInfo *ret_info,
                        char **ret_why)
 {
@@ -218,12 +212,10 @@ int nrd_js_put(NrdJsConn *conn, const char *subject, const void *data, size_t si
                          ret_why);
 }
 
-int nrd_js_put_after(NrdJsConn *conn, const char *subject, uint64_t last, uint64_t *ret_sequence, char **ret_why)
+#define NEVER "4611686018427387904" /* 2^62: no stream ends there */
+
+int nrd_js_probe_last(NrdJsConn *conn, const char *subject, uint64_t *ret_last, char **ret_why)
 {
-    char number[24];
-    g_snprintf(number, sizeof number, "%" G_GUINT64_FORMAT, last);
-    g_autofree char *id = g_uuid_string_random();
-    const char *headers[] = { "Nats-Msg-Id", id, "Nats-Expected-Last-Sequence", number, NULL };
-    return ask_patiently(conn, subject, headers, "", 0, NRD_JS_PATIENCE_MS, nrd_js_read_published, ret_sequence,
-                         ret_why);
+    static const char *const headers[] = { "Nats-Expected-Last-Sequence", NEVER, NULL };
+    return ask_patiently(conn, subject, headers, "", 0, NRD_JS_PATIENCE_MS, nrd_js_read_wrong_last, ret_last, ret_why);
 }

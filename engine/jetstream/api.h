@@ -34,8 +34,6 @@ int nrd_js_stream_create(NrdJsConn *conn, const char *stream, const char *subjec
 int nrd_js_stream_update(NrdJsConn *conn, const char *stream, const char *subject, const NrdJsStreamConfig *config,
                          char **ret_why) NRD_MUST_CHECK;
 int nrd_js_stream_delete(NrdJsConn *conn, const char *stream, char **ret_why) NRD_MUST_CHECK;
-/* Deletes the messages of that subject. */
-int nrd_js_stream_purge(NrdJsConn *conn, const char *stream, const char *subject, char **ret_why) NRD_MUST_CHECK;
 int nrd_js_stream_info(NrdJsConn *conn, const char *stream, int64_t patience_ms, NrdJsStreamInfo *ret_info,
                        char **ret_why) NRD_MUST_CHECK;
 
@@ -63,8 +61,8 @@ int nrd_js_message_get(NrdJsConn *conn, const char *stream, uint64_t sequence, c
 int nrd_js_put(NrdJsConn *conn, const char *subject, const void *data, size_t size, bool tombstone, uint64_t expected,
                uint64_t *ret_sequence, char **ret_why) NRD_MUST_CHECK;
 
-/* Publishes an empty message, if the last sequence of the whole stream is that one; -EBUSY: it is another. Else as above. */
-int nrd_js_put_after(NrdJsConn *conn, const char *subject, uint64_t last, uint64_t *ret_sequence,
-                     char **ret_why) NRD_MUST_CHECK;
+/* The last sequence of the whole stream that takes the subject, behind all that reached its leader before: by publishing what
+ * is stored only at a sequence that no stream has. Nothing is stored. */
+int nrd_js_probe_last(NrdJsConn *conn, const char *subject, uint64_t *ret_last, char **ret_why) NRD_MUST_CHECK;
 
 #endif

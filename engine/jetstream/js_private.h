@@ -117,14 +117,15 @@ struct NrdPartition {
     NrdJsStreamInfo info;
     NrdJsConsumerInfo consumer;
     bool no_consumer;
-    bool floor_known;       /* consumer.floor_seq is of this stream, or was when there was a consumer */
-    uint64_t published_seq; /* the highest that this daemon has published */
-    uint32_t n_reopened;    /* what was known before the last is no evidence */
-    int64_t grew_ms;        /* monotonic: of the last record that this daemon published */
-    int64_t closed_ms;      /* since when its stream has been seen to take no records; 0: it does */
-    int64_t suspect_ms;     /* since when it does not look like what was known; 0: it does */
-    char *reason;           /* why nothing is known now, or NULL */
-    char *poison;           /* why it takes and serves nothing until a person has looked, or NULL */
+    bool floor_known;                     /* consumer.floor_seq is of this stream, or was when there was a consumer */
+    uint64_t published_seq;               /* the highest that this daemon has published */
+    uint32_t n_reopened;                  /* what was known before the last is no evidence */
+    int64_t grew_ms;                      /* monotonic: of the last record that this daemon published */
+    int64_t closed_ms;                    /* since when its stream has been seen to take no records; 0: it does */
+    char closed_by[NRD_JS_REMOVER_BYTES]; /* for that removal */
+    int64_t suspect_ms;                   /* since when it does not look like what was known; 0: it does */
+    char *reason;                         /* why nothing is known now, or NULL */
+    char *poison;                         /* why it takes and serves nothing until a person has looked, or NULL */
     int commit_errno;
     GPtrArray *outboxes; /* open producers, not referenced */
 };
@@ -165,6 +166,9 @@ bool nrd_js_entry_has_id(const NrdJsEntry *entry, const char *id);
 int nrd_js_store_put(NrdEngine *engine, const NrdTopicRecord *record, uint64_t revision, uint64_t *ret_revision,
                      char **ret_why) NRD_MUST_CHECK;
 int nrd_js_store_remove(NrdEngine *engine, const char *name, uint64_t revision, char **ret_why) NRD_MUST_CHECK;
+/* Writes the record as it is, at a revision of its own: a change or removal that others have begun, or that is still on its
+ * way, comes too late. Not there: the topic has no record of that incarnation. Blocks. */
+int nrd_js_store_touch(NrdEngine *engine, const char *name, const char *id, bool *ret_there) NRD_MUST_CHECK;
 /* The revision that a new record of that name follows: 0, or that of a removal; -EEXIST there is a record. Blocks. */
 int nrd_js_store_vacancy(NrdEngine *engine, const char *name, uint64_t *ret_revision, char **ret_why) NRD_MUST_CHECK;
 
@@ -191,14 +195,17 @@ int nrd_js_topic_update_streams(NrdEngine *engine, const NrdTopicRecord *record,
 /* Those that are there. A failure is the caller's to tell; *ret_why (g_free) may be NULL. */
 int nrd_js_topic_delete_streams(NrdEngine *engine, const NrdTopicRecord *record, char **ret_why) NRD_MUST_CHECK;
 
-/* Streams without a record take none any more: -ENOTEMPTY there is one, also one that came at the last moment. Then, and when
- * it fails, they are to be opened again. lasts: of each partition, the last sequence that it had when it was looked at. */
-int nrd_js_topic_close_streams(NrdEngine *engine, const NrdTopicRecord *record, const uint64_t *lasts) NRD_MUST_CHECK;
-int nrd_js_topic_open_streams(NrdEngine *engine, const NrdTopicRecord *record) NRD_MUST_CHECK;
+/* Streams without a record take none any more, for that remover: -ENOTEMPTY there is one, also one that came at the last
+ * moment; -EBUSY another remover has closed them. Then, and when it fails, they are to be opened again. lasts: of each
+ * partition, the last sequence that it had when it was seen to be empty. */
+int nrd_js_topic_close_streams(NrdEngine *engine, const NrdTopicRecord *record, const char *remover,
+                               const uint64_t *lasts) NRD_MUST_CHECK;
+/* Those that the remover has closed, and no others. Only behind nrd_js_store_touch: a removal that is under way must fail. */
+int nrd_js_topic_open_streams(NrdEngine *engine, const NrdTopicRecord *record, const char *remover) NRD_MUST_CHECK;
 
-/* What a look has seen of that. One that stays closed, because who removed the topic has died over it, is opened after two
+/* What a look has seen of that. One that stays closed for the same remover, as that one has died over it, is opened after two
  * minutes, on another thread. */
-void nrd_js_stream_seen(NrdPartition *partition, bool closed);
+void nrd_js_stream_seen(NrdPartition *partition, const NrdJsStreamInfo *info);
 /* Looks on another thread: a record of it was not taken. */
 void nrd_js_stream_look_later(NrdPartition *partition);
 

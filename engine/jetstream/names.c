@@ -45,9 +45,24 @@ bool nrd_js_parse_consumer(const char *name, uint64_t *ret_generation)
     return true;
 }
 
-char *nrd_js_closed_subject(const char *subject)
+#define CLOSED ".closed"
+
+char *nrd_js_closed_subject(const char *subject, const char *remover)
 {
-    return g_strconcat(subject, NRD_JS_CLOSED, NULL);
+    return g_strconcat(subject, CLOSED ".", remover, NULL);
+}
+
+/* A topic may be called "closed": it is the fifth word that counts. */
+bool nrd_js_parse_closed(const char *subject, const char **ret_remover)
+{
+    const char *rest = subject;
+    for (int i = 0; rest && i < 4; i++)
+        rest = strchr(rest + (i > 0), '.');
+    if (!rest || !g_str_has_prefix(rest, CLOSED) || (rest[strlen(CLOSED)] != '\0' && rest[strlen(CLOSED)] != '.'))
+        return false;
+    rest += strlen(CLOSED);
+    *ret_remover = *rest == '.' ? rest + 1 : rest;
+    return true;
 }
 
 static bool partition_of_stream(const char *stream, uint32_t *ret_partition)

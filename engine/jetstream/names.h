@@ -31,10 +31,12 @@ char *nrd_js_subject(const char *topic, const char *id, uint32_t partition);
 char *nrd_js_consumer_name(uint64_t generation);
 bool nrd_js_parse_consumer(const char *name, uint64_t *ret_generation);
 
-#define NRD_JS_CLOSED ".closed"
-
-/* What a stream takes while its topic is being removed, in the place of that subject: nothing that anybody writes (g_free). */
-char *nrd_js_closed_subject(const char *subject);
+/* What a stream takes while its topic is being removed, in the place of that subject: nothing that anybody writes (g_free).
+ * remover: NRD_JS_REMOVER_BYTES at most with its NUL, of letters, digits and '-'; each removal has its own. */
+#define NRD_JS_REMOVER_BYTES 40
+char *nrd_js_closed_subject(const char *subject, const char *remover);
+/* Whether it is one of those, and whose (not g_free; "": nobody's name is there). */
+bool nrd_js_parse_closed(const char *subject, const char **ret_remover);
 
 /* The record behind a delivery, from the subject that settles it: `$JS.ACK.`, then the partition (the end of its stream's
  * name), the consumer, the stream's sequence, the time of its publication in nanoseconds, and how often it was delivered, among others;

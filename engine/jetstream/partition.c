@@ -174,7 +174,7 @@ int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms)
         return rc;
     }
     take_stream_info(partition, &info, before);
-    nrd_js_stream_seen(partition, info.closed);
+    nrd_js_stream_seen(partition, &info);
     nrd_js_acks_wait_answered(partition, ANSWERED_MS);
     rc = nrd_js_consumer_look(partition, patience_ms, &consumer, &why);
     if (rc == 0 || rc == -ENOENT)

@@ -1,9 +1,13 @@
 /* The streams of a topic: all of them at once, as far as that goes.
  *
  * Before a topic without records is removed its streams are closed: from then on they take nothing on the subject that
- * records are published to, but on another one, and there a mark that is stored only if the last sequence is still the one
- * that was seen. Servers store one message after the other, so a record that was under way meanwhile is before the mark, which
- * is refused then, or is refused itself, and its writer tries again. */
+ * records are published to, but on another one, of this removal alone. There something is published that the servers refuse
+ * and say where the stream ends, which shows that it has been closed: servers take one message after the other, so a record
+ * that was under way meanwhile is before that end, which is another one then than was seen, or is refused, and its writer
+ * tries again. Nothing is stored that a reader could meet.
+ *
+ * Of two who remove a topic at once, or of one who opens the streams while another removes it, each has written the topic's
+ * record before (admin.c): the removal of who was slower fails, as the record is at another revision. */
 #include "engine/jetstream/js_private.h"
 
 #include "engine/base/clock.h"
@@ -28,6 +32,7 @@ struct Work {
     const NrdTopicRecord *record;
     NrdJsStreamConfig config;
     StreamFn fn;
+    const char *remover;
     const uint64_t *lasts;
     bool quiet;
     GMutex lock;
@@ -44,7 +49,7 @@ static int do_one(void *user_data, uint32_t number)
     int rc = work->fn(work, number, stream, subject, &why);
     if (rc >= 0)
         return 0;
-    if (!work->quiet && rc != -ENOTEMPTY)
+    if (!work->quiet && rc != -ENOTEMPTY && rc != -EBUSY)
         nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ record->name, number, NRD_NO_OFFSET }, "the stream %s: %s", stream,
                  why ? why : g_strerror(-rc));
     g_mutex_lock(&work->lock);
@@ -110,65 +115,93 @@ int nrd_js_topic_delete_streams(NrdEngine *engine, const NrdTopicRecord *record,
 
 /* ---- closing and opening ---- */
 
-static int close_one(const Work *work, uint32_t number, const char *stream, const char *subject, char **ret_why)
+static bool is_closed_for(const NrdJsStreamInfo *info, const char *remover)
 {
-    NrdJsConn *conn = work->engine->conn;
-    g_autofree char *closed = nrd_js_closed_subject(subject);
-    uint64_t sequence;
-    int rc = nrd_js_stream_update(conn, stream, closed, &work->config, ret_why);
-    if (rc < 0)
-        return rc == -ENOENT ? 0 : rc; /* it is gone, and takes nothing */
-    rc = nrd_js_put_after(conn, closed, work->lasts[number], &sequence, ret_why);
-    return rc == -EBUSY ? -ENOTEMPTY : rc;
+    return info->closed && strcmp(info->closed_by, remover) == 0;
 }
 
-int nrd_js_topic_close_streams(NrdEngine *engine, const NrdTopicRecord *record, const uint64_t *lasts)
+/* Unless another remover has: what it has closed stays so. */
+static int set_closed(const Work *work, const char *stream, const char *closed, char **ret_why)
 {
-    Work work = { .engine = engine, .record = record, .fn = close_one, .lasts = lasts };
+    NrdJsConn *conn = work->engine->conn;
+    NrdJsStreamInfo info;
+    int rc = nrd_js_stream_info(conn, stream, NRD_JS_PATIENCE_MS, &info, ret_why);
+    if (rc == 0 && info.closed)
+        return -EBUSY;
+    if (rc == 0)
+        rc = nrd_js_stream_update(conn, stream, closed, &work->config, ret_why);
+    if (rc == 0)
+        rc = nrd_js_stream_info(conn, stream, NRD_JS_PATIENCE_MS, &info, ret_why);
+    return rc == 0 && !is_closed_for(&info, work->remover) ? -EBUSY : rc;
+}
+
+static int close_one(const Work *work, uint32_t number, const char *stream, const char *subject, char **ret_why)
+{
+    g_autofree char *closed = nrd_js_closed_subject(subject, work->remover);
+    uint64_t last;
+    int rc = set_closed(work, stream, closed, ret_why);
+    if (rc < 0)
+        return rc == -ENOENT ? 0 : rc; /* it is gone, and takes nothing */
+    rc = nrd_js_probe_last(work->engine->conn, closed, &last, ret_why);
+    return rc == 0 && last != work->lasts[number] ? -ENOTEMPTY : rc;
+}
+
+int nrd_js_topic_close_streams(NrdEngine *engine, const NrdTopicRecord *record, const char *remover,
+                               const uint64_t *lasts)
+{
+    Work work = { .engine = engine, .record = record, .fn = close_one, .remover = remover, .lasts = lasts };
     return do_all(&work, 0, n_partitions(record), NULL);
 }
 
-/* The mark goes, and nothing else: it is told by its subject. */
 static int open_one(const Work *work, uint32_t number, const char *stream, const char *subject, char **ret_why)
 {
     NrdJsConn *conn = work->engine->conn;
-    g_autofree char *closed = nrd_js_closed_subject(subject);
-    int rc = nrd_js_stream_purge(conn, stream, closed, ret_why);
-    if (rc == 0)
+    NrdJsStreamInfo info;
+    int rc = nrd_js_stream_info(conn, stream, NRD_JS_PATIENCE_MS, &info, ret_why);
+    if (rc == 0 && is_closed_for(&info, work->remover))
         rc = nrd_js_stream_update(conn, stream, subject, &work->config, ret_why);
     return rc == -ENOENT ? 0 : rc;
 }
 
-int nrd_js_topic_open_streams(NrdEngine *engine, const NrdTopicRecord *record)
+int nrd_js_topic_open_streams(NrdEngine *engine, const NrdTopicRecord *record, const char *remover)
 {
-    Work work = { .engine = engine, .record = record, .fn = open_one };
+    Work work = { .engine = engine, .record = record, .fn = open_one, .remover = remover };
     return do_all(&work, 0, n_partitions(record), NULL);
 }
 
 /* ---- of a removal that has died ---- */
 
+/* Should it live, and only be slow, it fails by the touch. */
 static void run_open(void *user_data)
 {
     NrdPartition *partition = user_data;
     NrdTopic *topic = partition->topic;
+    NrdEngine *engine = topic->engine;
+    char remover[NRD_JS_REMOVER_BYTES];
+    bool there = false;
     g_mutex_lock(&topic->lock);
     NrdTopicRecord *record = topic->record ? nrd_topic_record_copy(topic->record) : NULL;
     g_mutex_unlock(&topic->lock);
-    Work work = { .engine = topic->engine, .record = record, .fn = open_one };
-    if (record && nrd_js_topic_usable(topic) == 0 && do_all(&work, partition->number, partition->number + 1, NULL) == 0)
+    g_mutex_lock(&partition->lock);
+    memcpy(remover, partition->closed_by, sizeof remover);
+    g_mutex_unlock(&partition->lock);
+    Work work = { .engine = engine, .record = record, .fn = open_one, .remover = remover };
+    if (record && nrd_js_topic_usable(topic) == 0 && nrd_js_store_touch(engine, topic->name, topic->id, &there) == 0 &&
+        there && do_all(&work, partition->number, partition->number + 1, NULL) == 0)
         nrd_diag(NRD_LEVEL_WARNING, nrd_js_partition_place(partition),
                  "the stream was closed for a removal that has not come: it takes records again");
     nrd_topic_record_free(record);
     nrd_js_topic_unref(topic);
 }
 
-void nrd_js_stream_seen(NrdPartition *partition, bool closed)
+void nrd_js_stream_seen(NrdPartition *partition, const NrdJsStreamInfo *info)
 {
     int64_t now_ms = nrd_clock_mono_ms();
     g_mutex_lock(&partition->lock);
-    if (!closed || partition->closed_ms == 0)
-        partition->closed_ms = closed ? now_ms : 0;
-    bool dead = closed && now_ms - partition->closed_ms >= DEAD_MS && !partition->topic->engine->read_only;
+    if (!info->closed || partition->closed_ms == 0 || strcmp(partition->closed_by, info->closed_by) != 0)
+        partition->closed_ms = info->closed ? now_ms : 0;
+    memcpy(partition->closed_by, info->closed_by, sizeof partition->closed_by);
+    bool dead = info->closed && now_ms - partition->closed_ms >= DEAD_MS && !partition->topic->engine->read_only;
     if (dead)
         partition->closed_ms = now_ms;
     g_mutex_unlock(&partition->lock);

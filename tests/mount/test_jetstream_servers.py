@@ -446,6 +446,99 @@ def test_a_record_that_comes_with_a_removal(own_servers, mount_on):  # noqa: F81
     assert min(ends.values()) > 0
 
 
+def write_sync_close(fd):
+    try:
+        os.write(fd, b"x\n")
+        os.fsync(fd)
+    finally:
+        close_of_ended(fd)
+
+
+def meet_removals(mounts, part, writer_of, delay_s):
+    """Whether a topic was kept that some mounts remove while a record comes: it is there if its writer was told so."""
+    topic = os.path.basename(os.path.dirname(part))
+    fd = os.open(writer_of.part(topic) + "/produce", os.O_WRONLY)
+    removers = [Background(os.rmdir, m.topic(topic)) for m in mounts]
+    time.sleep(delay_s)
+    writer = Background(write_sync_close, fd)
+    for each in [writer, *removers]:
+        each.join(100)
+    assert not writer.error or writer.error.errno in (errno.EIDRM, errno.ENOENT, errno.EIO), writer.error
+    assert all(each.error is None or each.error.errno in (errno.ENOTEMPTY, errno.EBUSY, errno.ENOENT)
+               for each in removers), [each.error for each in removers]
+    if not writer.error:
+        assert log(part) == b"x\n"
+    return not writer.error
+
+
+def test_a_record_of_this_mount_that_comes_with_a_removal(m, name):
+    """Its file is closed before the removal stops waiting for that."""
+    kept = 0
+    for i in range(16):
+        kept += meet_removals([m], m.make(f"{name}{i}"), m, i % 8 * 0.02)
+    assert kept > 0
+
+
+def test_two_removals_and_a_record(servers, mount_on):  # noqa: F811
+    """One undoes its removal while the other one goes on with its own."""
+    mounts = [mount_on(servers) for _ in range(3)]
+    kept = 0
+    for i in range(12):
+        part = mounts[0].make(f"two{i}")
+        for other in mounts[1:]:
+            wait_for(lambda path=other.part(f"two{i}"): os.path.exists(path), "the topic at another mount")
+        kept += meet_removals(mounts[:2], part, mounts[2], i * 0.01)
+    print("kept:", kept)
+
+
+def test_a_removal_gives_nobody_a_record(servers, mount_on):  # noqa: F811
+    """Who waits for a record at another mount while the topic is removed is given none."""
+    m, other = mount_on(servers), mount_on(servers)
+    m.make("gone")
+    wait_for(lambda: os.path.exists(other.part("gone")), "the topic at the other mount")
+    fd = os.open(other.part("gone") + "/consume", os.O_RDWR)
+    reader = Background(os.read, fd, 100)
+    wait_for(lambda: servers.ask("$JS.API.CONSUMER.NAMES." + stream_of(m.topic("gone"))).get("total"), "the reader")
+    os.rmdir(m.topic("gone"))
+    reader.join(60)
+    assert reader.error and reader.error.errno == errno.EIDRM
+    close_of_ended(fd)
+
+
+def test_a_removal_that_meets_another(servers, mount_on):  # noqa: F811
+    """What another mount has closed for its own removal stays closed: this one is told, and touches nothing."""
+    m = mount_on(servers)
+    part = m.make("met")
+    stream = stream_of(m.topic("met"))
+    config = servers.stream_info(stream)["config"]
+    opened, closed = config["subjects"], [config["subjects"][0] + ".closed.another"]
+    config["subjects"] = closed
+    assert "error" not in servers.ask("$JS.API.STREAM.UPDATE." + stream, json.dumps(config).encode())
+    assert fails(os.rmdir, m.topic("met")) == errno.EBUSY
+    assert servers.stream_info(stream)["config"]["subjects"] == closed
+    assert "another mount is removing the topic" in m.stderr()
+    config["subjects"] = opened
+    assert "error" not in servers.ask("$JS.API.STREAM.UPDATE." + stream, json.dumps(config).encode())
+    produce(part, "one")
+    assert fails(os.rmdir, m.topic("met")) == errno.ENOTEMPTY
+    produce(part, "two")
+    assert log(part) == b"one\ntwo\n" and number(part, "hwm") == 2
+
+
+def test_a_deletion_that_is_not_answered(own_servers, mount_on):  # noqa: F811
+    """Is made sure of when the servers are there again, and so are its streams."""
+    m = mount_on(own_servers)
+    produce(m.make("t"), "one")
+    deletion = b"delete %s\n" % os.getxattr(m.topic("t"), "user.narad.incarnation")
+    hang(*own_servers.servers)
+    assert fails(write_file, m.topic("t") + "/ctl", deletion) == errno.EIO
+    go_on(*own_servers.servers)
+    wait_for(lambda: not os.path.exists(m.topic("t")), "the deletion", 60, 0.2)
+    wait_for(lambda: n_streams(own_servers) == 1, "that of its streams", 60, 0.2)  # of the records of topics
+    os.mkdir(m.topic("t"))
+    assert log(m.part("t")) == b""
+
+
 def test_streams_of_a_topic_that_was_not_made_are_deleted(own_servers, mount_on):  # noqa: F811
     """The servers go away in the middle of a mkdir; when they are back nothing of it is left."""
     m = mount_on(own_servers, "partitions=60")
@@ -471,11 +564,11 @@ def test_streams_that_a_dead_removal_has_closed(own_servers, mount_on):  # noqa:
     part = m.make("t")
     stream = stream_of(m.topic("t"))
     config = own_servers.stream_info(stream)["config"]
-    config["subjects"] = [config["subjects"][0] + ".closed"]
+    config["subjects"] = [config["subjects"][0] + ".closed.dead"]
     assert "error" not in own_servers.ask("$JS.API.STREAM.UPDATE." + stream, json.dumps(config).encode())
     fd = os.open(part + "/produce", os.O_WRONLY)
     os.write(fd, b"kept\n")
     assert sync_until(fd) > 60  # nobody opens what may be in the middle of a removal
     os.close(fd)
     assert log(part) == b"kept\n" and "takes records again" in m.stderr()
-    assert not own_servers.stream_info(stream)["config"]["subjects"][0].endswith(".closed")
+    assert ".closed" not in own_servers.stream_info(stream)["config"]["subjects"][0]

@@ -76,6 +76,44 @@ static void test_what_is_quoted(void)
     "{\"config\":{\"num_replicas\":" replicas ",\"storage\":\"" storage "\"},\"created\":\"" created                   \
     "\",\"state\":{" state "}}"
 
+static void test_wrong_last(void)
+{
+    static const char good[] =
+        "{\"error\":{\"code\":400,\"err_code\":10071,\"description\":\"wrong last sequence: 3\"},"
+        "\"stream\":\"s\",\"seq\":0}";
+    static const char *const bad[] = {
+        "{\"stream\":\"s\",\"seq\":4}", /* it was stored */
+        "{\"error\":{\"code\":400,\"err_code\":10071,\"description\":\"wrong last sequence: x\"}}",
+        "{\"error\":{\"code\":400,\"err_code\":10071,\"description\":\"wrong last message\"}}",
+        "{\"error\":{\"code\":400,\"err_code\":10070,\"description\":\"wrong last sequence: 3\"}}",
+        "3",
+    };
+    uint64_t last = 0;
+    g_assert_cmpint(nrd_js_read_wrong_last(good, strlen(good), &last, NULL), ==, 0);
+    g_assert_cmpuint(last, ==, 3);
+    for (size_t i = 0; i < G_N_ELEMENTS(bad); i++) {
+        char *why = NULL;
+        g_assert_cmpint(nrd_js_read_wrong_last(bad[i], strlen(bad[i]), &last, &why), ==, -EIO);
+        g_assert_nonnull(why);
+        g_free(why);
+    }
+    g_assert_cmpuint(last, ==, 3);
+}
+
+static void test_closed(void)
+{
+    const char *remover = NULL;
+    g_assert_false(nrd_js_parse_closed("narad.closed.0123.p00000", &remover));
+    g_assert_false(nrd_js_parse_closed("narad.t.0123.p00000.closedx", &remover));
+    g_assert_false(nrd_js_parse_closed("", &remover));
+    g_assert_null(remover);
+    g_autofree char *subject = nrd_js_closed_subject("narad.closed.0123.p00000", "me-1");
+    g_assert_true(nrd_js_parse_closed(subject, &remover));
+    g_assert_cmpstr(remover, ==, "me-1");
+    g_assert_true(nrd_js_parse_closed("narad.t.0123.p00000.closed", &remover));
+    g_assert_cmpstr(remover, ==, "");
+}
+
 static void test_streams(void)
 {
     static const char good[] =
@@ -160,6 +198,8 @@ int main(int argc, char **argv)
     g_test_add_func("/jetstream/answers/words", test_words);
     g_test_add_func("/jetstream/answers/quoted", test_what_is_quoted);
     g_test_add_func("/jetstream/answers/streams", test_streams);
+    g_test_add_func("/jetstream/answers/wrong-last", test_wrong_last);
+    g_test_add_func("/jetstream/answers/closed", test_closed);
     g_test_add_func("/jetstream/answers/consumers", test_consumers);
     g_test_add_func("/jetstream/answers/messages", test_messages);
     g_test_add_func("/jetstream/answers/deep", test_deep);
