@@ -4,10 +4,7 @@
 #include "engine/base/clock.h"
 
 #define GIVE_BACK_MS 500 /* to send back what came just now; its topic, and so its time, is not known any more */
-#define PULL_MS 5000     /* how long the servers keep a pull */
 #define AGAIN_MS 250     /* after an answer that means: not now */
-
-static const char now_json[] = "{\"batch\":1,\"no_wait\":true}";
 
 /* ---- watches ---- */
 
@@ -35,12 +32,31 @@ static void fire_source_locked(NrdJsPulls *pulls, const void *source)
 
 /* ---- what the servers answer ---- */
 
-/* A record for a take; or for nobody, when it has left. */
-static void take_record(NrdJsPulls *pulls, uint64_t number, NrdPartition *partition, natsMsg *msg)
+/* Who watches a partition or its topic, and has sent a scout; or NULL. */
+static NrdJsTake *scout_of_locked(NrdJsPulls *pulls, const NrdPartition *partition)
 {
+    const NrdJsWatchers *watchers = g_hash_table_lookup(pulls->watchers, partition);
+    if (!watchers || !watchers->scout)
+        watchers = g_hash_table_lookup(pulls->watchers, partition->topic);
+    return watchers ? watchers->scout : NULL;
+}
+
+/* Who asked for it; else, or when that one has left, who has waited longest; else a scout; or NULL. */
+static NrdJsTake *taker_locked(NrdJsPulls *pulls, const NrdJsAsked *asked)
+{
+    NrdJsTake *take = asked->asker ? nrd_js_take_find_locked(pulls, asked->asker) : NULL;
+    if (!take)
+        take = nrd_js_hand_longest_locked(pulls, asked->partition);
+    return take ? take : scout_of_locked(pulls, asked->partition);
+}
+
+/* A record for somebody who waits, or for nobody. */
+static void take_record(NrdJsPulls *pulls, const NrdJsAsked *asked, natsMsg *msg)
+{
+    NrdPartition *partition = asked->partition;
     NrdJsGot *got = nrd_js_got_new(partition, msg, nrd_clock_mono_ms());
     g_mutex_lock(&pulls->lock);
-    NrdJsTake *take = nrd_js_take_find_locked(pulls, number);
+    NrdJsTake *take = taker_locked(pulls, asked);
     if (take)
         nrd_js_take_leave_locked(pulls, take);
     if (take && !take->deliver) {
@@ -48,6 +64,7 @@ static void take_record(NrdJsPulls *pulls, uint64_t number, NrdPartition *partit
         fire_source_locked(pulls, partition);
         fire_source_locked(pulls, partition->topic);
     }
+    nrd_js_asked_fill_locked(pulls, partition); /* it may have been another's pull */
     g_mutex_unlock(&pulls->lock);
     nrd_js_hand_serve(pulls, partition);
     if (take && got)
@@ -70,97 +87,73 @@ static bool has_status(natsMsg *msg, const char *status)
     return natsMsgHeader_Get(msg, "Status", &value) == NATS_OK && strcmp(value, status) == 0;
 }
 
-/* What an inbox's messages are for. Freed when none comes any more. */
-typedef struct Inbox {
-    NrdJsPulls *pulls;
-    uint64_t number;
-} Inbox;
-
-static void free_inbox(void *user_data)
-{
-    g_free(user_data);
-}
-
-/* The partition of that number of a take's topic (referenced), or NULL. */
-static NrdPartition *partition_of(NrdJsPulls *pulls, uint64_t number, uint32_t partition_number)
-{
-    NrdPartition *partition = NULL;
-    g_mutex_lock(&pulls->lock);
-    NrdJsTake *take = nrd_js_take_find_locked(pulls, number);
-    if (take)
-        partition = nrd_js_topic_partition(take->topic, partition_number);
-    if (partition)
-        nrd_js_topic_ref(partition->topic);
-    g_mutex_unlock(&pulls->lock);
-    return partition;
-}
-
-/* What a consumer that was replaced meanwhile has sent is nothing any more; the take has been told to ask anew. */
-static void on_record(NrdJsPulls *pulls, uint64_t number, natsMsg *msg)
+/* What a consumer that was replaced meanwhile has sent is nothing any more; who waits has been told to ask anew. */
+static void on_record(NrdJsPulls *pulls, const NrdJsAsked *asked, natsMsg *msg)
 {
     NrdJsAckSubject parts;
-    NrdPartition *partition = NULL;
-    if (nrd_js_parse_ack(natsMsg_GetReply(msg), &parts) == 0)
-        partition = partition_of(pulls, number, parts.partition);
-    NrdTopic *topic = partition ? partition->topic : NULL;
-    if (!partition) { /* whoever asked is gone */
+    if (!asked || nrd_js_parse_ack(natsMsg_GetReply(msg), &parts) < 0) { /* so late that it is not known any more */
         nrd_js_give_back(pulls->engine, natsMsg_GetReply(msg), nrd_clock_mono_ms() + GIVE_BACK_MS);
         natsMsg_Destroy(msg);
-    } else if (parts.generation != nrd_js_leases_generation(partition)) {
+    } else if (parts.generation != nrd_js_leases_generation(asked->partition)) {
         natsMsg_Destroy(msg);
     } else {
-        take_record(pulls, number, partition, msg);
+        take_record(pulls, asked, msg);
     }
-    nrd_js_topic_unref(topic);
 }
 
-/* A take asks each partition under a subject of its own below its inbox. */
-static char *subject_of(const char *inbox, const NrdPartition *partition)
+/* A parked pull has ended without a record. When its time was over others take its place at once; else those who wait ask anew,
+ * in a while. */
+static void on_end_locked(NrdJsPulls *pulls, const NrdJsAsked *asked, bool in_time, bool nobody)
 {
-    return g_strdup_printf("%s.%u", inbox, partition->number);
-}
-
-/* Nobody answers for a consumer (503), or it was deleted just now (409): by the next use of it it is looked for. */
-static void doubt_consumer(NrdJsPulls *pulls, uint64_t number, natsMsg *msg)
-{
-    const char *last = strrchr(natsMsg_GetSubject(msg), '.');
-    guint64 partition_number;
-    if (!last || !g_ascii_string_to_unsigned(last + 1, 10, 0, G_MAXUINT32, &partition_number, NULL))
+    GHashTableIter iter;
+    gpointer data;
+    if (asked->lost)
         return;
-    NrdPartition *partition = partition_of(pulls, number, (uint32_t)partition_number);
-    if (!partition)
-        return;
-    NrdTopic *topic = partition->topic;
-    nrd_js_consumer_doubt(partition);
-    nrd_js_topic_unref(topic);
-}
-
-/* No record: nothing there (404), the pull's time at the servers is over (408), or the consumer has no leader now, or is gone. */
-static void on_status(NrdJsPulls *pulls, uint64_t number, natsMsg *msg)
-{
-    bool nobody = natsMsg_IsNoResponders(msg);
-    if (nobody || has_status(msg, "409"))
-        doubt_consumer(pulls, number, msg);
-    g_mutex_lock(&pulls->lock);
-    NrdJsTake *take = nrd_js_take_find_locked(pulls, number);
-    bool parked = take && nrd_js_take_is_parked(take);
-    if (take)
+    g_hash_table_iter_init(&iter, pulls->takes);
+    while (g_hash_table_iter_next(&iter, NULL, &data)) {
+        NrdJsTake *take = data;
+        if (!nrd_js_take_is_parked(take) || !nrd_js_take_wants(take, asked->partition))
+            continue;
         take->nobody = nobody;
-    if (parked)
-        nrd_js_take_renew_locked(pulls, take, has_status(msg, "408") ? 0 : AGAIN_MS);
+        if (!in_time)
+            nrd_js_take_renew_locked(pulls, take, AGAIN_MS);
+    }
+    if (in_time)
+        nrd_js_asked_fill_locked(pulls, asked->partition);
+}
+
+/* No record: nothing there (404), the pull's time at the servers is over (408), or the consumer has no leader now, or is gone:
+ * nobody answers for it (503), or it was deleted just now (409), and by the next use of it it is looked for. */
+static void on_status(NrdJsPulls *pulls, const NrdJsAsked *asked, natsMsg *msg)
+{
+    bool nobody = natsMsg_IsNoResponders(msg), is_awaited = false;
+    if (asked && !asked->lost && (nobody || has_status(msg, "409")))
+        nrd_js_consumer_doubt(asked->partition);
+    g_mutex_lock(&pulls->lock);
+    NrdJsTake *take = asked && asked->asker ? nrd_js_take_find_locked(pulls, asked->asker) : NULL;
+    if (take && take->asked == asked->number) {
+        take->asked = 0;
+        take->nobody = nobody;
+        is_awaited = true;
+    } else if (asked && !asked->asker) {
+        on_end_locked(pulls, asked, has_status(msg, "408"), nobody);
+    }
     g_mutex_unlock(&pulls->lock);
     natsMsg_Destroy(msg);
-    if (take && !parked)
-        nrd_js_take_found_nothing(pulls, number, nobody ? -EIO : -EAGAIN);
+    if (is_awaited)
+        nrd_js_take_found_nothing(pulls, asked->asker, nobody ? -EIO : -EAGAIN);
 }
 
-static void on_inbox(natsConnection *nats, natsSubscription *sub, natsMsg *msg, void *user_data)
+void nrd_js_asked_answered(NrdJsPulls *pulls, uint64_t number, natsMsg *msg)
 {
-    const Inbox *inbox = user_data;
+    g_mutex_lock(&pulls->lock);
+    NrdJsAsked *asked = nrd_js_asked_steal_locked(pulls, number);
+    g_mutex_unlock(&pulls->lock);
     if (nrd_js_is_record(msg))
-        on_record(inbox->pulls, inbox->number, msg);
+        on_record(pulls, asked, msg);
     else
-        on_status(inbox->pulls, inbox->number, msg);
+        on_status(pulls, asked, msg);
+    nrd_js_asked_free(asked);
 }
 
 /* ---- asking ---- */
@@ -170,20 +163,6 @@ void nrd_js_ask_consumer(NrdPartition *partition, const char *reply, const char 
     g_autofree char *consumer = nrd_js_consumer_name(nrd_js_leases_generation(partition));
     g_autofree char *subject = g_strdup_printf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", partition->stream, consumer);
     nrd_js_tell(partition->topic->engine->conn, subject, reply, json);
-}
-
-static void ask_what_is_there(NrdPartition *partition, const char *inbox)
-{
-    g_autofree char *reply = subject_of(inbox, partition);
-    nrd_js_ask_consumer(partition, reply, now_json);
-}
-
-static void ask_to_park(NrdPartition *partition, const char *inbox)
-{
-    g_autofree char *reply = subject_of(inbox, partition);
-    g_autofree char *json =
-        g_strdup_printf("{\"batch\":1,\"expires\":%" G_GINT64_FORMAT "}", PULL_MS * INT64_C(1000000));
-    nrd_js_ask_consumer(partition, reply, json);
 }
 
 /* The partitions of a take (g_ptr_array_unref), each with its consumer. Blocks when one has to be made. */
@@ -215,6 +194,11 @@ bool nrd_js_take_is_parked(const NrdJsTake *take)
     return next_to_ask_locked(take) == NULL;
 }
 
+bool nrd_js_take_wants(const NrdJsTake *take, const NrdPartition *partition)
+{
+    return take->partition ? take->partition == partition : take->topic == partition->topic;
+}
+
 static bool may_lag(const NrdJsTake *take)
 {
     uint32_t n = take->partition ? 1 : nrd_js_topic_n_partitions(take->topic);
@@ -235,37 +219,40 @@ static bool ask_again_locked(NrdJsPulls *pulls, NrdJsTake *take)
     return true;
 }
 
+static void ask_next_locked(NrdJsPulls *pulls, NrdJsTake *take, NrdPartition *next)
+{
+    nrd_js_asked_now_locked(pulls, next, take);
+    nrd_js_take_renew_locked(pulls, take, NRD_JS_LOOK_MS);
+}
+
 void nrd_js_take_found_nothing(NrdJsPulls *pulls, uint64_t number, int error)
 {
     NrdPartition *next = NULL;
     bool over = false, again = false;
-    g_autofree char *reply = NULL;
     g_mutex_lock(&pulls->lock);
     NrdJsTake *take = nrd_js_take_find_locked(pulls, number);
     NrdTopic *topic = take ? nrd_js_topic_ref(take->topic) : NULL;
     if (take) {
+        take->asked = 0;
         take->n_asked++;
         next = next_to_ask_locked(take);
         bool hurries = !take->waits || take->deadline_ms <= nrd_clock_mono_ms();
         again = !next && hurries && ask_again_locked(pulls, take);
         over = !next && !take->waits && !again;
-        reply = g_strdup(take->reply);
     }
     if (next)
-        nrd_js_take_renew_locked(pulls, take, NRD_JS_LOOK_MS);
+        ask_next_locked(pulls, take, next);
     if (over)
         nrd_js_take_leave_locked(pulls, take);
     g_mutex_unlock(&pulls->lock);
-    if (next)
-        ask_what_is_there(next, reply);
-    else if (over)
+    if (over)
         nrd_js_take_finish(pulls, take, error);
-    else if (topic && !again)
+    else if (topic && !next && !again)
         nrd_js_take_start_later(pulls, number); /* it may have to make a consumer */
     nrd_js_topic_unref(topic);
 }
 
-/* Once for each take: 2.9 may forget a pull that comes while it finds that those before it are nobody's any more. */
+/* Once for each take: 2.9 may forget a pull. */
 static bool may_ask_twice(NrdJsPulls *pulls, uint64_t number)
 {
     g_mutex_lock(&pulls->lock);
@@ -277,9 +264,15 @@ static bool may_ask_twice(NrdJsPulls *pulls, uint64_t number)
     return may;
 }
 
+/* What a thread that may block is to do something about. */
+typedef struct OfTake {
+    NrdJsPulls *pulls;
+    uint64_t number;
+} OfTake;
+
 static void look_for_servers(void *user_data)
 {
-    Inbox *silent = user_data;
+    OfTake *silent = user_data;
     NrdPartition *partition = NULL;
     g_mutex_lock(&silent->pulls->lock);
     NrdJsTake *take = nrd_js_take_find_locked(silent->pulls, silent->number);
@@ -299,73 +292,9 @@ static void look_for_servers(void *user_data)
 
 void nrd_js_take_was_silent(NrdJsPulls *pulls, uint64_t number)
 {
-    Inbox *silent = g_new(Inbox, 1);
-    *silent = (Inbox){ pulls, number };
+    OfTake *silent = g_new(OfTake, 1);
+    *silent = (OfTake){ pulls, number };
     nrd_js_later(pulls->engine->conn, look_for_servers, silent);
-}
-
-/* A new number, under which an inbox is made; the old inbox is nobody's from here on. */
-static natsSubscription *renumber_locked(NrdJsPulls *pulls, NrdJsTake *take)
-{
-    natsSubscription *old = take->inbox;
-    g_hash_table_remove(pulls->takes, &take->number);
-    take->number = pulls->next_number++;
-    g_hash_table_insert(pulls->takes, &take->number, take);
-    take->inbox = NULL;
-    take->nobody = false;
-    g_free(take->reply);
-    take->reply = g_strdup_printf("%s%" G_GUINT64_FORMAT, pulls->inbox, take->number);
-    nrd_js_take_renew_locked(pulls, take, nrd_js_take_is_parked(take) ? NRD_JS_RENEW_MS : NRD_JS_LOOK_MS);
-    return old;
-}
-
-/* What a thread needs of a take while the lock is not held. */
-typedef struct Asking {
-    uint64_t number;
-    NrdTopic *topic; /* referenced */
-    NrdPartition *partition;
-    NrdPartition *next; /* to be asked what is there now; NULL: park */
-    char *reply;
-} Asking;
-
-static natsSubscription *subscribe(NrdJsPulls *pulls, const Asking *asking)
-{
-    natsSubscription *sub = NULL;
-    Inbox *inbox = g_new(Inbox, 1);
-    *inbox = (Inbox){ pulls, asking->number };
-    g_autofree char *all = g_strconcat(asking->reply, ".*", NULL);
-    natsStatus s = natsConnection_Subscribe(&sub, nrd_js_conn_nats(pulls->engine->conn), all, on_inbox, inbox);
-    if (s != NATS_OK)
-        g_free(inbox);
-    else
-        (void)natsSubscription_SetOnCompleteCB(sub, free_inbox, inbox); /* it fails of a closed one only */
-    return sub;
-}
-
-/* false: the take has gone. */
-static bool keep_inbox(NrdJsPulls *pulls, uint64_t number, natsSubscription *sub)
-{
-    g_mutex_lock(&pulls->lock);
-    NrdJsTake *take = nrd_js_take_find_locked(pulls, number);
-    if (take)
-        take->inbox = sub;
-    g_mutex_unlock(&pulls->lock);
-    if (!take)
-        nrd_js_unsubscribe(pulls->engine->conn, sub);
-    return take != NULL;
-}
-
-/* The inbox is the take's before anything is asked: an answer may end it at once. Without a connection there is none, and it
- * is tried again when an answer is overdue. */
-static void ask_all(NrdJsPulls *pulls, const Asking *asking, const GPtrArray *partitions)
-{
-    natsSubscription *sub = subscribe(pulls, asking);
-    if (!sub || !keep_inbox(pulls, asking->number, sub))
-        return;
-    if (asking->next)
-        ask_what_is_there(asking->next, asking->reply);
-    for (guint i = 0; i < partitions->len && !asking->next; i++)
-        ask_to_park(partitions->pdata[i], asking->reply);
 }
 
 static void fail_take(NrdJsPulls *pulls, uint64_t number, int error)
@@ -379,42 +308,54 @@ static void fail_take(NrdJsPulls *pulls, uint64_t number, int error)
         nrd_js_take_finish(pulls, take, error);
 }
 
-/* Asks for a take, on a new inbox. May block: for consumers that have to be made. */
-static void start(NrdJsPulls *pulls, uint64_t number)
+/* The partitions have their consumers. The take may have gone meanwhile. */
+static void ask(NrdJsPulls *pulls, uint64_t number, const GPtrArray *partitions)
 {
-    natsSubscription *old = NULL;
-    Asking asking = { .topic = NULL };
     g_mutex_lock(&pulls->lock);
     NrdJsTake *take = nrd_js_take_find_locked(pulls, number);
-    if (take) {
-        old = renumber_locked(pulls, take);
-        asking = (Asking){ take->number, nrd_js_topic_ref(take->topic), take->partition, next_to_ask_locked(take),
-                           g_strdup(take->reply) };
-    }
+    NrdPartition *next = take ? next_to_ask_locked(take) : NULL;
+    if (take)
+        take->nobody = false;
+    if (next)
+        ask_next_locked(pulls, take, next);
+    else if (take)
+        nrd_js_take_renew_locked(pulls, take, NRD_JS_RENEW_MS);
+    for (guint i = 0; i < partitions->len && take && !next; i++)
+        nrd_js_asked_fill_locked(pulls, partitions->pdata[i]);
     g_mutex_unlock(&pulls->lock);
-    nrd_js_unsubscribe(pulls->engine->conn, old);
-    if (!asking.topic)
+}
+
+/* Asks for a take. May block: for consumers that have to be made. */
+static void start(NrdJsPulls *pulls, uint64_t number)
+{
+    NrdPartition *partition = NULL;
+    g_mutex_lock(&pulls->lock);
+    NrdJsTake *take = nrd_js_take_find_locked(pulls, number);
+    NrdTopic *topic = take ? nrd_js_topic_ref(take->topic) : NULL;
+    if (take)
+        partition = take->partition;
+    g_mutex_unlock(&pulls->lock);
+    if (!topic)
         return;
     int rc;
-    g_autoptr(GPtrArray) partitions = partitions_of(asking.topic, asking.partition, &rc);
+    g_autoptr(GPtrArray) partitions = partitions_of(topic, partition, &rc);
     if (rc < 0)
-        fail_take(pulls, asking.number, rc);
+        fail_take(pulls, number, rc);
     else
-        ask_all(pulls, &asking, partitions);
-    nrd_js_topic_unref(asking.topic);
-    g_free(asking.reply);
+        ask(pulls, number, partitions);
+    nrd_js_topic_unref(topic);
 }
 
 static void start_later_fn(void *user_data)
 {
-    Inbox *start_of = user_data;
+    OfTake *start_of = user_data;
     start(start_of->pulls, start_of->number);
     g_free(start_of);
 }
 
 void nrd_js_take_start_later(NrdJsPulls *pulls, uint64_t number)
 {
-    Inbox *start_of = g_new(Inbox, 1);
-    *start_of = (Inbox){ pulls, number };
+    OfTake *start_of = g_new(OfTake, 1);
+    *start_of = (OfTake){ pulls, number };
     nrd_js_later(pulls->engine->conn, start_later_fn, start_of);
 }

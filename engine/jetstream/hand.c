@@ -141,8 +141,7 @@ void nrd_js_hand_put_locked(NrdJsPulls *pulls, NrdJsGot *got)
     nrd_timer_set_earlier(pulls->engine->timers, &pulls->timer, got->until_ms);
 }
 
-/* Who has waited longest for a record of this partition; NULL: nobody. */
-static NrdJsTake *longest_waiting_locked(NrdJsPulls *pulls, const NrdPartition *partition)
+NrdJsTake *nrd_js_hand_longest_locked(NrdJsPulls *pulls, const NrdPartition *partition)
 {
     NrdJsTake *longest = NULL;
     GHashTableIter iter;
@@ -150,8 +149,7 @@ static NrdJsTake *longest_waiting_locked(NrdJsPulls *pulls, const NrdPartition *
     g_hash_table_iter_init(&iter, pulls->takes);
     while (g_hash_table_iter_next(&iter, NULL, &data)) {
         NrdJsTake *take = data;
-        bool fits = take->partition ? take->partition == partition : take->topic == partition->topic;
-        if (fits && take->deliver && (!longest || take->begun < longest->begun))
+        if (nrd_js_take_wants(take, partition) && take->deliver && (!longest || take->number < longest->number))
             longest = take;
     }
     return longest;
@@ -163,7 +161,7 @@ void nrd_js_hand_serve(NrdJsPulls *pulls, NrdPartition *partition)
     do {
         g_mutex_lock(&pulls->lock);
         bool has = nrd_js_hand_has_locked(pulls, partition);
-        take = has ? longest_waiting_locked(pulls, partition) : NULL;
+        take = has ? nrd_js_hand_longest_locked(pulls, partition) : NULL;
         NrdJsGot *got = take ? nrd_js_hand_take_locked(pulls, partition) : NULL;
         if (take)
             nrd_js_take_leave_locked(pulls, take);

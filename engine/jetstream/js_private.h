@@ -12,8 +12,9 @@
  *   outbox.c        records on their way              outbox_run.c    ... as they are sent
  *   outbox_say.c    ... what is said of them          rewound.c       streams that have lost records
  *   producer.c      producing                         pull.c          those who wait for records
- *   ask.c           what is asked for them            now.c           readers that never wait
- *   hand.c          records that have come            consume.c       watches, and consuming
+ *   ask.c           what is asked for them            asked.c         pulls at the servers
+ *   now.c           readers that never wait           hand.c          records that have come
+ *   consume.c       watches, and consuming
  *   settle.c        settling                          lease.c         leases
  *   returned.c      what was given back               acks.c          acks on their way
  *   fetch.c         records by offset and time        reading.c       the log as text

@@ -16,12 +16,10 @@ void nrd_js_take_leave_locked(NrdJsPulls *pulls, NrdJsTake *take)
         take->watchers->scout = NULL;
 }
 
-/* After it has left. The servers see the inbox go. */
+/* After it has left. What is parked for it at the servers is the next one's. */
 void nrd_js_take_free(NrdJsTake *take)
 {
-    nrd_js_unsubscribe(take->topic->engine->conn, take->inbox);
     nrd_js_topic_unref(take->topic);
-    g_free(take->reply);
     g_free(take);
 }
 
@@ -35,7 +33,7 @@ void nrd_js_take_finish(NrdJsPulls *pulls, NrdJsTake *take, int error)
 static NrdJsTake *add_locked(NrdJsPulls *pulls, NrdTopic *topic, NrdPartition *partition)
 {
     NrdJsTake *take = g_new0(NrdJsTake, 1);
-    take->number = take->begun = pulls->next_number++;
+    take->number = pulls->next_number++;
     take->topic = nrd_js_topic_ref(topic);
     take->partition = partition;
     take->deadline_ms = INT64_MAX;
@@ -171,13 +169,16 @@ static void on_timer(void *user_data)
     g_autoptr(GArray) silent = g_array_new(FALSE, FALSE, sizeof(uint64_t));
     g_mutex_lock(&pulls->lock);
     int64_t now_ms = nrd_clock_mono_ms();
-    int64_t next_ms = look_locked(pulls, now_ms, over, renew, silent);
+    g_autoptr(GPtrArray) forgotten = nrd_js_asked_overdue_locked(pulls, now_ms);
+    int64_t next_ms = MIN(look_locked(pulls, now_ms, over, renew, silent), nrd_js_asked_next_ms_locked(pulls));
     g_autoptr(GPtrArray) stale = nrd_js_hand_stale_locked(pulls, now_ms);
     for (GList *l = pulls->hand.head; l; l = l->next)
         next_ms = MIN(next_ms, ((NrdJsGot *)l->data)->until_ms);
     if (next_ms != INT64_MAX)
         nrd_timer_set_earlier(pulls->engine->timers, &pulls->timer, next_ms);
     g_mutex_unlock(&pulls->lock);
+    for (guint i = 0; i < forgotten->len; i++)
+        nrd_js_asked_free(forgotten->pdata[i]);
     for (guint i = 0; i < over->len; i++)
         nrd_js_take_finish(pulls, over->pdata[i], why_over(pulls, over->pdata[i]));
     for (guint i = 0; i < stale->len; i++)
@@ -193,10 +194,12 @@ static void on_timer(void *user_data)
 NrdJsPulls *nrd_js_pulls_new(NrdEngine *engine)
 {
     NrdJsPulls *pulls = g_new0(NrdJsPulls, 1);
-    g_autofree char *inbox = nrd_js_new_inbox(engine->conn);
     pulls->engine = engine;
+    g_autofree char *inbox = nrd_js_new_inbox(engine->conn);
     pulls->inbox = g_strconcat(inbox, ".", NULL);
+    pulls->next_number = 1; /* 0 is nobody */
     pulls->takes = g_hash_table_new(g_int64_hash, g_int64_equal);
+    pulls->asked = g_hash_table_new(g_int64_hash, g_int64_equal);
     pulls->watchers = g_hash_table_new_full(g_direct_hash, g_direct_equal, NULL, g_free);
     g_queue_init(&pulls->hand);
     g_mutex_init(&pulls->lock);
@@ -208,6 +211,7 @@ void nrd_js_pulls_stop(NrdJsPulls *pulls)
 {
     nrd_js_pulls_interrupt(pulls, NULL, -ENODEV);
     nrd_timer_drain(pulls->engine->timers, &pulls->timer);
+    nrd_js_asked_free_all(pulls);
 }
 
 void nrd_js_pulls_free(NrdJsPulls *pulls)
@@ -215,6 +219,7 @@ void nrd_js_pulls_free(NrdJsPulls *pulls)
     if (!pulls)
         return;
     g_queue_clear_full(&pulls->hand, (GDestroyNotify)nrd_js_got_free);
+    g_hash_table_unref(pulls->asked);
     g_hash_table_unref(pulls->takes);
     g_hash_table_unref(pulls->watchers);
     g_mutex_clear(&pulls->lock);
@@ -257,12 +262,13 @@ void nrd_js_pulls_interrupt(NrdJsPulls *pulls, NrdTopic *topic, int error)
         nrd_js_got_give_back(back->pdata[i]);
 }
 
-/* What was parked went with the connection. */
+/* What was parked may have gone with the connection. */
 void nrd_js_pulls_reconnected(NrdJsPulls *pulls)
 {
     GHashTableIter iter;
     gpointer data;
     g_mutex_lock(&pulls->lock);
+    nrd_js_asked_lose_locked(pulls, NULL);
     g_hash_table_iter_init(&iter, pulls->takes);
     while (g_hash_table_iter_next(&iter, NULL, &data))
         if (((NrdJsTake *)data)->renew_ms != INT64_MAX)
@@ -278,6 +284,7 @@ void nrd_js_pulls_forget(NrdJsPulls *pulls, NrdPartition *partition, int error)
     g_autoptr(GPtrArray) takes = g_ptr_array_new();
     g_mutex_lock(&pulls->lock);
     g_autoptr(GPtrArray) forgotten = nrd_js_hand_forget_locked(pulls, partition);
+    nrd_js_asked_lose_locked(pulls, partition);
     g_hash_table_iter_init(&iter, pulls->takes);
     while (g_hash_table_iter_next(&iter, NULL, &data)) {
         NrdJsTake *take = data;

@@ -1,12 +1,16 @@
 /* Waiting for records, on one partition or on any of a topic: what hand.c, ask.c, pull.c, now.c and consume.c share.
  *
  * A take first looks into the hand: records that this daemon has leased and nobody has taken yet. Else it asks the servers:
- * one that does not wait asks each partition in turn for what is there now; one that waits parks a pull at each partition, on
- * an inbox of its own. Whoever gives up unsubscribes that inbox, and the servers pass it over: the record goes to the next.
- * One that comes all the same, because it was under way, is given back at once.
+ * one that does not wait asks each partition in turn for what is there now; one that waits parks a pull at each partition. Each
+ * pull has an inbox of its own, which stays until its answer is there, or its time is over: what the servers have sent comes,
+ * whoever waits by then, and 2.9 may forget a pull behind one whose inbox is gone.
  *
- * A parked pull lasts five seconds at the servers and is then asked for again, on a new inbox: a pull may be lost with the
- * server that kept it, and nobody says so.
+ * A parked pull is nobody's own: its record goes to who has waited longest for one of that partition. Whoever gives up, or is
+ * served by another partition, leaves it where it is, and the next one who comes needs no other. When a record comes and nobody
+ * waits, it is given back at once. So at most as many are parked at a partition as have waited there at once in these seconds.
+ *
+ * A parked pull lasts five seconds at the servers and is then asked for again: it may be lost with the server that kept it, and
+ * nobody says so.
  *
  * poll(2) has to know whether there is a record, which only a pull can tell. So a watch sends a scout, which takes a record
  * into the hand; there it waits a while for the read that follows, and is given back when none comes.
@@ -39,10 +43,19 @@ typedef struct NrdJsGot {
 
 typedef struct NrdJsWatchers NrdJsWatchers;
 
-/* One who waits. Found by its number, which changes with its inbox. */
+/* A pull that the servers were asked for. Found by its number. */
+typedef struct NrdJsAsked {
+    uint64_t number;
+    NrdPartition *partition; /* a reference to its topic */
+    uint64_t asker;          /* the take that asks what is there now; 0: parked, for whoever waits */
+    int64_t until_ms;        /* monotonic: then it is over, or was forgotten */
+    natsSubscription *inbox; /* kept until the answer is there, or its time is over */
+    bool lost;               /* so it seems: not counted upon, but what comes of it is taken */
+} NrdJsAsked;
+
+/* One who waits. Found by its number: who has waited longest has the lowest. */
 typedef struct NrdJsTake {
     uint64_t number;
-    uint64_t begun;          /* the first number that it had */
     NrdTopic *topic;         /* referenced */
     NrdPartition *partition; /* NULL: any of the topic */
     NrdWaiter *waiter;       /* NULL: a scout */
@@ -54,10 +67,9 @@ typedef struct NrdJsTake {
     int64_t deadline_ms;     /* monotonic; INT64_MAX: for ever */
     int64_t renew_ms;        /* when an answer is overdue; INT64_MAX: none is awaited */
     bool nobody;             /* the last answer was that nobody is there */
-    natsSubscription *inbox;
-    char *reply;            /* what the subjects of the answers begin with, before the partition's number */
-    bool asked_twice;       /* a pull of its was forgotten once */
-    bool again, asks_again; /* it has found nothing once, and waits to ask anew: see ask_again_locked */
+    uint64_t asked;          /* the number of the pull whose answer is awaited before anything else is asked; 0: none */
+    bool asked_twice;        /* a pull of its was forgotten once */
+    bool again, asks_again;  /* it has found nothing once, and waits to ask anew: see ask_again_locked */
 } NrdJsTake;
 
 /* Those who watch a partition or a topic. */
@@ -74,6 +86,7 @@ struct NrdJsPulls {
     GMutex lock;
     /* guarded by lock */
     GHashTable *takes; /* of Take, by number */
+    GHashTable *asked; /* of Asked, by number */
     uint64_t next_number;
     GQueue hand;          /* of Got, the oldest first */
     GHashTable *watchers; /* of Watchers, by source */
@@ -111,7 +124,29 @@ void nrd_js_hand_put_locked(NrdJsPulls *pulls, NrdJsGot *got);
 GPtrArray *nrd_js_hand_stale_locked(NrdJsPulls *pulls, int64_t now_ms);                 /* to be given back */
 GPtrArray *nrd_js_hand_forget_locked(NrdJsPulls *pulls, const NrdPartition *partition); /* to be freed */
 
+/* Who has waited longest for a record of this partition; NULL: nobody. */
+NrdJsTake *nrd_js_hand_longest_locked(NrdJsPulls *pulls, const NrdPartition *partition);
+
+/* ---- asked.c ---- */
+
+/* Asks what is there now, for the take. */
+void nrd_js_asked_now_locked(NrdJsPulls *pulls, NrdPartition *partition, NrdJsTake *take);
+/* Parks as many pulls as there are takes that wait for the partition, and no pull yet. */
+void nrd_js_asked_fill_locked(NrdJsPulls *pulls, NrdPartition *partition);
+/* Those of the partition, or (NULL) all, are not counted upon any more. */
+void nrd_js_asked_lose_locked(NrdJsPulls *pulls, const NrdPartition *partition);
+/* Takes it out of the table: the caller's (nrd_js_asked_free); or NULL. */
+NrdJsAsked *nrd_js_asked_steal_locked(NrdJsPulls *pulls, uint64_t number);
+/* Those whose time is over, which others take the place of: to be freed, without the lock. */
+GPtrArray *nrd_js_asked_overdue_locked(NrdJsPulls *pulls, int64_t now_ms);
+int64_t nrd_js_asked_next_ms_locked(NrdJsPulls *pulls); /* when the next one's time is over; INT64_MAX: there is none */
+void nrd_js_asked_free(NrdJsAsked *asked);              /* takes NULL */
+void nrd_js_asked_free_all(NrdJsPulls *pulls);
+
 /* ---- ask.c ---- */
+
+/* A message for a pull, on the client's own thread; taken over. */
+void nrd_js_asked_answered(NrdJsPulls *pulls, uint64_t number, natsMsg *msg);
 
 /* A pull of the partition's consumer, to be answered to `reply`. */
 void nrd_js_ask_consumer(NrdPartition *partition, const char *reply, const char *json);
@@ -126,6 +161,7 @@ void nrd_js_take_found_nothing(NrdJsPulls *pulls, uint64_t number, int error);
 void nrd_js_take_was_silent(NrdJsPulls *pulls, uint64_t number);
 
 bool nrd_js_take_is_parked(const NrdJsTake *take);
+bool nrd_js_take_wants(const NrdJsTake *take, const NrdPartition *partition);
 void nrd_js_take_renew_locked(NrdJsPulls *pulls, NrdJsTake *take, int64_t after_ms);
 void nrd_js_watchers_fire_locked(NrdJsPulls *pulls,
                                  NrdJsWatchers *watchers); /* they are told later, on other threads */

@@ -103,8 +103,8 @@ done
 
 @pytest.mark.limit(120)
 @pytest.mark.parametrize("sh", ["dash", "bash", "mksh",
-                                pytest.param("busybox", marks=pytest.mark.local("several readers that change their minds"))])
-@pytest.mark.parametrize("where", ["partition", pytest.param("topic", marks=pytest.mark.local("several readers that change their minds"))])
+                                "busybox"])
+@pytest.mark.parametrize("where", ["partition", "topic"])
 def test_workers_in_sh(m, tmp_path, run, sh, where):
     """Several in parallel, one of them killed in the middle of a job, some jobs refused at first: each is done once."""
     m.make("jobs", partitions=2)

@@ -67,7 +67,7 @@ def whole(data):
 
 
 @pytest.mark.limit(120)
-@pytest.mark.parametrize("where", ["partition", pytest.param("topic", marks=pytest.mark.local("several readers that change their minds"))])
+@pytest.mark.parametrize("where", ["partition", "topic"])
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("how", WAYS)
 def test_two_readers_wait(m, tmp_path, waiter, how, name, where):

@@ -1,0 +1,203 @@
+/* The pulls that the servers were asked for, and how many are parked at each partition. See pull_private.h. */
+#include "engine/jetstream/pull_private.h"
+
+#include "engine/base/clock.h"
+
+/* How long the servers keep a pull: less than NRD_JS_RENEW_MS, after which nobody counts upon it. */
+#define PULL_MS 5000
+
+static const char park_json[] = "{\"batch\":1,\"expires\":" G_STRINGIFY(PULL_MS) "000000}";
+static const char now_json[] = "{\"batch\":1,\"no_wait\":true}";
+
+/* ---- asking ---- */
+
+/* Which pull an inbox is of. */
+typedef struct Inbox {
+    NrdJsPulls *pulls;
+    uint64_t number;
+} Inbox;
+
+static void free_inbox(void *user_data)
+{
+    g_free(user_data);
+}
+
+static void on_inbox(natsConnection *nats, natsSubscription *sub, natsMsg *msg, void *user_data)
+{
+    const Inbox *inbox = user_data;
+    nrd_js_asked_answered(inbox->pulls, inbox->number, msg);
+}
+
+/* A record comes under the subject that it was stored with: only the subscription tells which pull it is for. NULL: there is no
+ * connection. */
+static natsSubscription *subscribe(NrdJsPulls *pulls, uint64_t number, const char *reply)
+{
+    natsSubscription *sub = NULL;
+    Inbox *inbox = g_new(Inbox, 1);
+    *inbox = (Inbox){ pulls, number };
+    if (natsConnection_Subscribe(&sub, nrd_js_conn_nats(pulls->engine->conn), reply, on_inbox, inbox) == NATS_OK)
+        (void)natsSubscription_SetOnCompleteCB(sub, free_inbox, inbox); /* it fails of a closed one only */
+    else
+        g_free(inbox);
+    return sub;
+}
+
+/* The inbox is the pull's before anything is asked: an answer may end it at once. false: it has gone meanwhile. */
+static bool keep_inbox(NrdJsPulls *pulls, uint64_t number, natsSubscription *sub)
+{
+    g_mutex_lock(&pulls->lock);
+    NrdJsAsked *asked = g_hash_table_lookup(pulls->asked, &number);
+    if (asked)
+        asked->inbox = sub;
+    g_mutex_unlock(&pulls->lock);
+    if (!asked)
+        nrd_js_unsubscribe(pulls->engine->conn, sub);
+    return asked != NULL;
+}
+
+/* What a thread that may block is to ask. */
+typedef struct Sending {
+    NrdJsPulls *pulls;
+    uint64_t number;
+    NrdPartition *partition; /* a reference to its topic */
+    const char *json;
+} Sending;
+
+static void send_fn(void *user_data)
+{
+    Sending *sending = user_data;
+    NrdTopic *topic = sending->partition->topic;
+    g_autofree char *reply = g_strdup_printf("%s%" G_GUINT64_FORMAT, sending->pulls->inbox, sending->number);
+    natsSubscription *sub = subscribe(sending->pulls, sending->number, reply);
+    if (sub && keep_inbox(sending->pulls, sending->number, sub))
+        nrd_js_ask_consumer(sending->partition, reply, sending->json);
+    nrd_js_topic_unref(topic);
+    g_free(sending);
+}
+
+/* Another thread subscribes, which may block, and asks. */
+static uint64_t ask_locked(NrdJsPulls *pulls, NrdPartition *partition, uint64_t asker, const char *json)
+{
+    NrdJsAsked *asked = g_new0(NrdJsAsked, 1);
+    asked->number = pulls->next_number++;
+    asked->partition = partition;
+    asked->asker = asker;
+    asked->until_ms = nrd_clock_mono_ms() + NRD_JS_RENEW_MS;
+    nrd_js_topic_ref(partition->topic);
+    g_hash_table_insert(pulls->asked, &asked->number, asked);
+    nrd_timer_set_earlier(pulls->engine->timers, &pulls->timer, asked->until_ms);
+    Sending sending = { pulls, asked->number, partition, json };
+    nrd_js_topic_ref(partition->topic);
+    nrd_js_later(pulls->engine->conn, send_fn, g_memdup2(&sending, sizeof sending));
+    return asked->number;
+}
+
+void nrd_js_asked_now_locked(NrdJsPulls *pulls, NrdPartition *partition, NrdJsTake *take)
+{
+    take->asked = ask_locked(pulls, partition, take->number, now_json);
+}
+
+static guint n_waiting_locked(NrdJsPulls *pulls, const NrdPartition *partition)
+{
+    GHashTableIter iter;
+    gpointer take;
+    guint n = 0;
+    g_hash_table_iter_init(&iter, pulls->takes);
+    while (g_hash_table_iter_next(&iter, NULL, &take))
+        n += nrd_js_take_wants(take, partition) && nrd_js_take_is_parked(take);
+    return n;
+}
+
+static guint n_parked_locked(NrdJsPulls *pulls, const NrdPartition *partition)
+{
+    GHashTableIter iter;
+    gpointer data;
+    guint n = 0;
+    g_hash_table_iter_init(&iter, pulls->asked);
+    while (g_hash_table_iter_next(&iter, NULL, &data)) {
+        const NrdJsAsked *asked = data;
+        n += asked->partition == partition && !asked->asker && !asked->lost;
+    }
+    return n;
+}
+
+void nrd_js_asked_fill_locked(NrdJsPulls *pulls, NrdPartition *partition)
+{
+    guint n_waiting = n_waiting_locked(pulls, partition);
+    for (guint n = n_waiting > 0 ? n_parked_locked(pulls, partition) : 0; n < n_waiting; n++)
+        (void)ask_locked(pulls, partition, 0, park_json);
+}
+
+/* ---- what becomes of them ---- */
+
+void nrd_js_asked_lose_locked(NrdJsPulls *pulls, const NrdPartition *partition)
+{
+    GHashTableIter iter;
+    gpointer data;
+    g_hash_table_iter_init(&iter, pulls->asked);
+    while (g_hash_table_iter_next(&iter, NULL, &data)) {
+        NrdJsAsked *asked = data;
+        asked->lost |= !partition || asked->partition == partition;
+    }
+}
+
+NrdJsAsked *nrd_js_asked_steal_locked(NrdJsPulls *pulls, uint64_t number)
+{
+    NrdJsAsked *asked = g_hash_table_lookup(pulls->asked, &number);
+    if (asked)
+        g_hash_table_remove(pulls->asked, &number);
+    return asked;
+}
+
+static GPtrArray *overdue_locked(NrdJsPulls *pulls, int64_t now_ms)
+{
+    GPtrArray *overdue = g_ptr_array_new();
+    GHashTableIter iter;
+    gpointer data;
+    g_hash_table_iter_init(&iter, pulls->asked);
+    while (g_hash_table_iter_next(&iter, NULL, &data)) {
+        if (((NrdJsAsked *)data)->until_ms > now_ms)
+            continue;
+        g_ptr_array_add(overdue, data);
+        g_hash_table_iter_remove(&iter);
+    }
+    return overdue;
+}
+
+GPtrArray *nrd_js_asked_overdue_locked(NrdJsPulls *pulls, int64_t now_ms)
+{
+    GPtrArray *overdue = overdue_locked(pulls, now_ms);
+    for (guint i = 0; i < overdue->len; i++)
+        nrd_js_asked_fill_locked(pulls, ((NrdJsAsked *)overdue->pdata[i])->partition);
+    return overdue;
+}
+
+int64_t nrd_js_asked_next_ms_locked(NrdJsPulls *pulls)
+{
+    GHashTableIter iter;
+    gpointer data;
+    int64_t next_ms = INT64_MAX;
+    g_hash_table_iter_init(&iter, pulls->asked);
+    while (g_hash_table_iter_next(&iter, NULL, &data))
+        next_ms = MIN(next_ms, ((NrdJsAsked *)data)->until_ms);
+    return next_ms;
+}
+
+void nrd_js_asked_free(NrdJsAsked *asked)
+{
+    if (!asked)
+        return;
+    NrdTopic *topic = asked->partition->topic;
+    nrd_js_unsubscribe(topic->engine->conn, asked->inbox);
+    g_free(asked);
+    nrd_js_topic_unref(topic);
+}
+
+void nrd_js_asked_free_all(NrdJsPulls *pulls)
+{
+    g_mutex_lock(&pulls->lock);
+    g_autoptr(GPtrArray) all = overdue_locked(pulls, INT64_MAX);
+    g_mutex_unlock(&pulls->lock);
+    for (guint i = 0; i < all->len; i++)
+        nrd_js_asked_free(all->pdata[i]);
+}
