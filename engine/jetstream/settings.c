@@ -169,9 +169,9 @@ static int check_config(NrdTopic *topic, const NrdTopicConfig *old, const NrdTop
         return refuse(topic, -EOPNOTSUPP, none);
     int64_t limit = most_bytes(topic);
     if (next->max_record_bytes > MAX(limit, old->max_record_bytes)) {
-        g_autofree char *why = g_strdup_printf("max_record_bytes can be up to %" G_GINT64_FORMAT
-                                               ", since the servers take messages of %zu bytes (max_payload)",
-                                               limit, nrd_js_conn_max_payload(topic->engine->conn));
+        g_autofree char *why =
+            g_strdup_printf("max_record_bytes can be up to %" G_GINT64_FORMAT " here: the servers' max_payload is %zu",
+                            limit, nrd_js_conn_max_payload(topic->engine->conn));
         return refuse(topic, -EINVAL, why);
     }
     if (next->partitions < old->partitions) {

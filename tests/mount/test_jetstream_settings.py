@@ -79,7 +79,7 @@ def test_records_that_servers_would_not_take(full_server, mount_on):
     topic = m.topic("t")
     part = m.make("t")
     assert fails(lambda: configure(topic, max_record_bytes=8_000_000)) == errno.EINVAL
-    assert b"the servers take messages of 1048576 bytes" in read_file(topic + "/status")
+    assert b"the servers' max_payload is 1048576" in read_file(topic + "/status")
     produce(part, b"z" * 900_000)
     assert xattr(part, "hwm") == "1"
 
