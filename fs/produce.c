@@ -278,7 +278,8 @@ static void part_synced(void *user_data, int error)
 }
 
 /* Syncs what a handle holds, as a part of wait. An fsync ends its records and is about the whole file (FILE), of the other
- * handles too (BESIDE), whose programs are still told themselves of what was dropped. A handle that was closed meanwhile has handed its records to that close, and only counts the part off. */
+ * handles too (BESIDE), whose programs are still told themselves of what was dropped. A handle that was closed meanwhile has
+ * handed its records to that close, and only counts the part off. */
 static void sync_part(NrdHandle *handle, SyncWait *wait, NrdSyncScope scope)
 {
     Produce *produce = handle->state;
