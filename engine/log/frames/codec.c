@@ -16,6 +16,10 @@
 #define WIDE_BYTES ((size_t)1 << 20)
 #define WIDE_MAX_WORKERS 4
 
+/* Of a zstd block (RFC 8878, 3.1.1.2). */
+#define BLOCK_MAX_BYTES ((size_t)128 * 1024)
+#define BLOCK_HEADER_BYTES 3
+
 static GMutex context_lock;
 /* guarded by context_lock: the context with the threads; NULL while somebody uses it */
 static ZSTD_CCtx *wide_compressor;
@@ -135,8 +139,30 @@ int nrd_codec_compress(int level, const uint8_t *src, size_t size, NrdBuffer *ou
     return 0;
 }
 
+/* Whether zstd frames unpack to raw_bytes, as far as they say so: raw_bytes comes from the disk, and memory for it is asked
+ * for only then. The frames need not say (RFC 8878, 3.1.1.1.4), but no block of theirs unpacks to more than 128 KiB. */
+static bool may_unpack_to(const uint8_t *src, size_t size, size_t raw_bytes)
+{
+    size_t left = raw_bytes;
+
+    while (size > 0) {
+        unsigned long long content = ZSTD_getFrameContentSize(src, size);
+        if (content == ZSTD_CONTENTSIZE_UNKNOWN)
+            return left / BLOCK_MAX_BYTES <= size / BLOCK_HEADER_BYTES;
+        size_t frame_size = ZSTD_findFrameCompressedSize(src, size);
+        if (content == ZSTD_CONTENTSIZE_ERROR || content > left || ZSTD_isError(frame_size))
+            return false;
+        left -= (size_t)content;
+        src += frame_size;
+        size -= frame_size;
+    }
+    return left == 0;
+}
+
 int nrd_codec_decompress(const uint8_t *src, size_t size, size_t raw_bytes, NrdBuffer *out)
 {
+    if (!may_unpack_to(src, size, raw_bytes))
+        return -EBADMSG;
     int r = nrd_buffer_reserve(out, raw_bytes, 0);
     if (r < 0)
         return r;
@@ -153,8 +179,6 @@ int nrd_codec_decompress(const uint8_t *src, size_t size, size_t raw_bytes, NrdB
  *
  * No 0xCA 0xFE can come from these headers: a raw block's first byte has bits 1 and 2 clear, which neither 0xCA nor
  * 0xFE has, and its third byte is at most 0x10. So a payload in which every 0xCA 0xFE is parted holds none at all. */
-#define BLOCK_MAX_BYTES ((size_t)128 * 1024)
-#define BLOCK_HEADER_BYTES 3
 static const uint8_t wrap_head[] = { 0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x38 };
 
 static uint8_t *put_block(uint8_t *to, const uint8_t *from, size_t size, bool last)

@@ -293,6 +293,29 @@ static void test_codec_wide(void)
     g_assert_cmpuint(n_threads(), <, 10); /* six of them with threads of their own would be more */
 }
 
+/* What a header claims is believed only as far as the zstd frames bear it out: no memory before. */
+static void test_codec_claims(void)
+{
+    /* two frames of one raw block each: "ab" with its size in the frame's header, "c" without one */
+    static const uint8_t ab[] = { 0x28, 0xB5, 0x2F, 0xFD, 0x20, 2, 0x11, 0, 0, 'a', 'b' };
+    static const uint8_t c[] = { 0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x38, 0x09, 0, 0, 'c' };
+    uint8_t both[sizeof ab + sizeof c];
+    NrdBuffer raw = { 0 };
+    memcpy(both, ab, sizeof ab);
+    memcpy(both + sizeof ab, c, sizeof c);
+    g_assert_cmpint(nrd_codec_decompress(ab, sizeof ab, (size_t)1 << 30, &raw), ==, -EBADMSG);
+    g_assert_cmpint(nrd_codec_decompress(c, sizeof c, (size_t)1 << 30, &raw), ==, -EBADMSG);
+    g_assert_cmpint(nrd_codec_decompress(both, sizeof both, (size_t)1 << 30, &raw), ==, -EBADMSG);
+    g_assert_cmpint(nrd_codec_decompress(both, sizeof both, 1, &raw), ==, -EBADMSG);
+    g_assert_cmpint(nrd_codec_decompress((const uint8_t *)"no frame", 8, 8, &raw), ==, -EBADMSG);
+    g_assert_cmpint(nrd_codec_decompress(ab, sizeof ab - 1, 2, &raw), ==, -EBADMSG);
+    g_assert_cmpuint(raw.capacity, ==, 0);
+    g_assert_cmpint(nrd_codec_decompress(c, sizeof c, 2, &raw), ==, -EBADMSG);
+    g_assert_cmpint(nrd_codec_decompress(both, sizeof both, 3, &raw), ==, 0);
+    g_assert_cmpmem(raw.data, 3, "abc", 3);
+    nrd_buffer_release(&raw);
+}
+
 /* What a commit of one record asks for is what the last one gave back. */
 static void test_spare_buffers(void)
 {
@@ -319,5 +342,6 @@ int main(int argc, char **argv)
     g_test_add_func("/log/frame/wrap-random", test_wrap_random);
     g_test_add_func("/log/frame/plan-split", test_plan_split);
     g_test_add_func("/log/codec/wide", test_codec_wide);
+    g_test_add_func("/log/codec/claims", test_codec_claims);
     return g_test_run();
 }
