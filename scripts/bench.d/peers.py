@@ -78,8 +78,9 @@ class Server:
     def rss_bytes(self):
         total = 0
         for pid in self.pids():
-            with open(f"/proc/{pid}/status", encoding="utf-8") as file:
-                total += next(int(line.split()[1]) * KIB for line in file if line.startswith("VmRSS"))
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # one of its processes has just ended
+                with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+                    total += sum(int(line.split()[1]) * KIB for line in file if line.startswith("VmRSS"))
         return total
 
 
