@@ -23,11 +23,19 @@ void nrd_js_watchers_fire_locked(NrdJsPulls *pulls, NrdJsWatchers *watchers)
     }
 }
 
+void nrd_js_watchers_tidy_locked(NrdJsPulls *pulls, NrdJsWatchers *watchers)
+{
+    if (g_queue_is_empty(&watchers->watches) && !watchers->scout)
+        g_hash_table_remove(pulls->watchers, watchers->source);
+}
+
 static void fire_source_locked(NrdJsPulls *pulls, const void *source)
 {
     NrdJsWatchers *watchers = g_hash_table_lookup(pulls->watchers, source);
-    if (watchers)
-        nrd_js_watchers_fire_locked(pulls, watchers);
+    if (!watchers)
+        return;
+    nrd_js_watchers_fire_locked(pulls, watchers);
+    nrd_js_watchers_tidy_locked(pulls, watchers);
 }
 
 /* ---- what the servers answer ---- */

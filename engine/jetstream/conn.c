@@ -88,9 +88,15 @@ static bool set_up(NrdJsConn *conn, bool up)
     return news && !expected;
 }
 
+/* Not one that was given up, nor one that is being made: that is told of by who makes it. */
+static bool is_ours(NrdJsConn *conn, natsConnection *nats)
+{
+    return nats == atomic_load(&conn->nats);
+}
+
 static void on_disconnected(natsConnection *nats, void *user_data)
 {
-    if (!set_up(user_data, false))
+    if (!is_ours(user_data, nats) || !set_up(user_data, false))
         return;
     nrd_counter_add(NRD_COUNTER_SERVER_LOSSES, 1);
     nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE,
@@ -102,13 +108,11 @@ static void note_limits(NrdJsConn *conn, natsConnection *nats)
     atomic_store(&conn->max_payload, (size_t)MAX(natsConnection_GetMaxPayload(nats), 0));
 }
 
-static void note_connected(NrdJsConn *conn, natsConnection *nats)
+static void tell_connected(NrdJsConn *conn, natsConnection *nats)
 {
     char url[256] = "";
     (void)natsConnection_GetConnectedUrl(nats, url, sizeof url);
     g_autofree char *shown = nrd_url_without_secrets(url);
-    note_limits(conn, nats);
-    (void)set_up(conn, true);
     nrd_counter_add(NRD_COUNTER_SERVER_RECONNECTS, 1);
     nrd_diag(NRD_LEVEL_NOTICE, NRD_NOWHERE, "connected to the NATS server %s again", shown);
     nrd_js_later(conn, conn->reconnected, conn->user_data);
@@ -116,7 +120,11 @@ static void note_connected(NrdJsConn *conn, natsConnection *nats)
 
 static void on_reconnected(natsConnection *nats, void *user_data)
 {
-    note_connected(user_data, nats);
+    if (!is_ours(user_data, nats))
+        return;
+    note_limits(user_data, nats);
+    (void)set_up(user_data, true);
+    tell_connected(user_data, nats);
 }
 
 /* true: it is what they have said before. */
@@ -134,6 +142,8 @@ static void on_error(natsConnection *nats, natsSubscription *sub, natsStatus sta
 {
     const char *text = natsStatus_GetText(status);
     bool refused = status == NATS_CONNECTION_AUTH_FAILED;
+    if (!is_ours(user_data, nats))
+        return;
     if (!refused || !note_refusal(user_data, text))
         nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "the NATS client reports: %s", text);
 }
@@ -142,9 +152,11 @@ static void on_error(natsConnection *nats, natsSubscription *sub, natsStatus sta
 static void on_closed(natsConnection *nats, void *user_data)
 {
     NrdJsConn *conn = user_data;
+    if (!is_ours(conn, nats))
+        return;
     bool lost = set_up(conn, false);
     g_mutex_lock(&conn->lock);
-    bool ours = !conn->stopping && nats == atomic_load(&conn->nats);
+    bool ours = !conn->stopping;
     conn->given_up |= ours;
     if (ours)
         g_cond_signal(&conn->work);
@@ -190,6 +202,17 @@ static natsStatus subscribe(NrdJsConn *conn, natsConnection *nats, natsSubscript
     return s == NATS_OK ? natsConnection_HasHeaderSupport(nats) : s;
 }
 
+/* From now on its callbacks are listened to; what was called before shows in its state. */
+static natsStatus take_into_use(NrdJsConn *conn, natsConnection *nats)
+{
+    atomic_store(&conn->nats, nats);
+    note_limits(conn, nats);
+    (void)set_up(conn, true);
+    if (natsConnection_Status(nats) != NATS_CONN_STATUS_CONNECTED)
+        (void)set_up(conn, false);
+    return natsConnection_IsClosed(nats) ? NATS_CONNECTION_CLOSED : NATS_OK;
+}
+
 /* What there is of it on a failure is kept for the close, too. */
 static natsStatus connect_and_subscribe(NrdJsConn *conn)
 {
@@ -202,18 +225,14 @@ static natsStatus connect_and_subscribe(NrdJsConn *conn)
         g_ptr_array_add(conn->replies, replies);
     if (nats)
         g_ptr_array_add(conn->natses, nats);
-    if (s != NATS_OK)
-        return s;
-    atomic_store(&conn->nats, nats);
-    note_limits(conn, nats);
-    return NATS_OK;
+    return s == NATS_OK ? take_into_use(conn, nats) : s;
 }
 
 natsStatus nrd_js_conn_renew(NrdJsConn *conn)
 {
     natsStatus s = connect_and_subscribe(conn);
     if (s == NATS_OK)
-        note_connected(conn, atomic_load(&conn->nats));
+        tell_connected(conn, atomic_load(&conn->nats));
     else if (!note_refusal(conn, natsStatus_GetText(s)))
         nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "the NATS servers cannot be connected to: %s", natsStatus_GetText(s));
     return s;
@@ -260,7 +279,6 @@ int nrd_js_conn_open(const NrdEngineOptions *how, NrdTimers *timers, void (*reco
     if (s == NATS_OK)
         s = connect_and_subscribe(conn);
     if (s == NATS_OK) {
-        (void)set_up(conn, true);
         nrd_js_sender_start(conn);
         *ret_conn = conn;
         return 0;

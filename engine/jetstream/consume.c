@@ -42,6 +42,7 @@ static void watch_set(NrdTopic *topic, NrdPartition *partition, NrdWatch *watch,
         number = watchers->scout->number;
         scout = true;
     }
+    nrd_js_watchers_tidy_locked(pulls, watchers);
     g_mutex_unlock(&pulls->lock);
     if (scout)
         nrd_js_take_start_later(pulls, number);
@@ -59,12 +60,12 @@ static bool watch_clear(NrdTopic *topic, void *source, NrdWatch *watch)
         g_queue_unlink(&watchers->watches, &watch->link);
         watch->set = false;
     }
-    if (was_set && watchers->watches.length == 0) {
+    if (watchers && g_queue_is_empty(&watchers->watches))
         scout = watchers->scout;
-        if (scout)
-            nrd_js_take_leave_locked(pulls, scout);
-        g_hash_table_remove(pulls->watchers, source);
-    }
+    if (scout)
+        nrd_js_take_leave_locked(pulls, scout);
+    else if (watchers)
+        nrd_js_watchers_tidy_locked(pulls, watchers);
     g_mutex_unlock(&pulls->lock);
     if (scout)
         nrd_js_take_free(scout);

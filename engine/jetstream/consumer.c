@@ -2,8 +2,8 @@
  *
  * Its name has a generation, and the highest is the one that is meant. What settles a delivery names its consumer: so a
  * consumer that is put in the place of another one, by a `seek` or because somebody has deleted it, gets a higher generation, and
- * nothing that was leased before can settle what has its offset afterwards, whoever leased it. The first one of a stream is named
- * after the time at which that was made, as all mounts see it, so that they agree on one; a stream that was made anew has another.
+ * nothing that was leased before can settle what has its offset afterwards, whoever leased it. A generation is the time at which
+ * it was made: who finds none, and knows of none, cannot tell whether there was one that others have leases of.
  *
  * A replacement is made first, and what was before is deleted then: a crash in between leaves both, and whoever finds them
  * deletes the lower one. Other mounts notice when nobody answers under the name that they know. */
@@ -118,12 +118,11 @@ static int create(NrdPartition *partition, uint64_t generation, const NrdJsConsu
     return 0;
 }
 
-/* The first one of the stream, or one in the place of one that somebody has deleted: that begins where this mount knows that
- * everything before was settled. */
-static int make(NrdPartition *partition, char **ret_why)
+/* The first one of the stream, or one in the place of `known`, which somebody has deleted: that begins where this mount knows
+ * that everything before was settled. */
+static int make(NrdPartition *partition, uint64_t known, char **ret_why)
 {
     NrdJsStreamInfo stream;
-    uint64_t known = nrd_js_leases_generation(partition);
     int rc =
         nrd_js_stream_info(partition->topic->engine->conn, partition->stream, NRD_JS_PATIENCE_MS, &stream, ret_why);
     if (rc < 0)
@@ -132,15 +131,22 @@ static int make(NrdPartition *partition, char **ret_why)
     bool floor_known = partition->floor_known && strcmp(partition->info.created, stream.created) == 0;
     uint64_t floor_seq = MIN(partition->consumer.floor_seq, stream.last_seq);
     g_mutex_unlock(&partition->lock);
-    uint64_t generation = (uint64_t)MAX(nrd_js_parse_time_ms(stream.created), 1);
-    if (known > 0) {
-        generation = MAX((uint64_t)nrd_clock_wall_ms(), known + 1);
+    uint64_t generation = MAX((uint64_t)nrd_clock_wall_ms(), known + 1);
+    if (known > 0)
         nrd_diag(NRD_LEVEL_WARNING, nrd_js_partition_place(partition),
                  "its consumer on the servers was deleted; it is made again, from offset %" G_GUINT64_FORMAT,
                  floor_known ? floor_seq : 0);
-    }
     NrdJsConsumerConfig config = config_of(partition, floor_known ? floor_seq + 1 : 0);
     return create(partition, generation, &config, ret_why);
+}
+
+/* Unless another thread has done so since `known` was looked up. */
+static int make_once(NrdPartition *partition, uint64_t known, char **ret_why)
+{
+    g_mutex_lock(&partition->making);
+    int rc = nrd_js_leases_generation(partition) == known ? make(partition, known, ret_why) : 0;
+    g_mutex_unlock(&partition->making);
+    return rc;
 }
 
 /* One that is there keeps its start, which cannot be changed. Before it is set to other settings this daemon looks whether its
@@ -161,13 +167,14 @@ static int set(NrdPartition *partition, const NrdJsConsumerInfo *info, char **re
     return create(partition, nrd_js_leases_generation(partition), &config, ret_why);
 }
 
-/* Another mount, or thread, may have made one at the same time, which is then found, and the lower one deleted. */
+/* Another mount may have made one at the same time, which is then found, and the lower one deleted. */
 static int find_or_make(NrdPartition *partition, char **ret_why)
 {
     NrdJsConsumerInfo info;
+    uint64_t known = nrd_js_leases_generation(partition);
     int rc = find(partition, NRD_JS_PATIENCE_MS, &info, ret_why);
     if (rc == -ENOENT) {
-        rc = make(partition, ret_why);
+        rc = make_once(partition, known, ret_why);
         rc = rc < 0 ? rc : find(partition, NRD_JS_PATIENCE_MS, &info, ret_why);
     }
     return rc < 0 ? rc : set(partition, &info, ret_why);

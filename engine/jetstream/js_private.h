@@ -20,11 +20,12 @@
  *   fetch.c         records by offset and time        reading.c       the log as text
  *   glance.c        the engine at a glance            table.c         the table, what is not there
  *
- * Locks, in the order they may be taken, none of them held across an answer that is waited for but `admin` and a topic's
- * `guard`, nor across a call to who called us. What is to be sent is only queued under them (send.c):
+ * Locks, in the order they may be taken, none of them held across an answer that is waited for but the first three, nor
+ * across a call to who called us. What is to be sent is only queued under them (send.c):
  *
  *   guard       of a topic: changing its record
  *   admin       creating and removing topics, and following what others do to them
+ *   making      of a partition: its consumer, when there is none
  *   outbox lock, pulls lock, lease lock, topic lock, partition lock, topics lock, conn.c's
  */
 #ifndef NRD_ENGINE_JETSTREAM_JS_PRIVATE_H
@@ -111,6 +112,7 @@ struct NrdPartition {
     atomic_bool has_consumer;       /* it was made, as far as this daemon knows, as the settings say */
     atomic_uint n_doubts;           /* of that */
     atomic_bool looks_for_consumer; /* a thread does */
+    GMutex making;                  /* a consumer in the place of none */
     GMutex lock;
     /* guarded by lock */
     bool known;

@@ -27,6 +27,7 @@ NrdPartition *nrd_js_partition_new(NrdTopic *topic, uint32_t number)
     partition->leases = nrd_js_leases_new(partition);
     partition->outboxes = g_ptr_array_new();
     g_mutex_init(&partition->lock);
+    g_mutex_init(&partition->making);
     return partition;
 }
 
@@ -35,6 +36,7 @@ void nrd_js_partition_free(NrdPartition *partition)
     nrd_js_leases_free(partition->leases);
     g_ptr_array_unref(partition->outboxes);
     g_mutex_clear(&partition->lock);
+    g_mutex_clear(&partition->making);
     g_free(partition->stream);
     g_free(partition->subject);
     g_free(partition->reason);

@@ -12,8 +12,11 @@ void nrd_js_take_leave_locked(NrdJsPulls *pulls, NrdJsTake *take)
     g_hash_table_remove(pulls->takes, &take->number);
     if (take->waiter)
         take->waiter->state = NRD_JS_WAITER_DONE;
-    if (take->watchers)
-        take->watchers->scout = NULL;
+    NrdJsWatchers *watchers = g_steal_pointer(&take->watchers);
+    if (!watchers)
+        return;
+    watchers->scout = NULL;
+    nrd_js_watchers_tidy_locked(pulls, watchers);
 }
 
 /* After it has left. What is parked for it at the servers is the next one's. */
@@ -245,7 +248,7 @@ static GPtrArray *interrupted_locked(NrdJsPulls *pulls, const NrdTopic *topic)
 void nrd_js_pulls_interrupt(NrdJsPulls *pulls, NrdTopic *topic, int error)
 {
     GHashTableIter iter;
-    gpointer source, watchers;
+    gpointer watchers;
     NrdJsGot *got;
     g_autoptr(GPtrArray) back = g_ptr_array_new();
     g_mutex_lock(&pulls->lock);
@@ -253,8 +256,11 @@ void nrd_js_pulls_interrupt(NrdJsPulls *pulls, NrdTopic *topic, int error)
     while (!topic && (got = g_queue_pop_head(&pulls->hand)))
         g_ptr_array_add(back, got);
     g_hash_table_iter_init(&iter, pulls->watchers);
-    while (g_hash_table_iter_next(&iter, &source, &watchers))
+    while (g_hash_table_iter_next(&iter, NULL, &watchers)) {
         nrd_js_watchers_fire_locked(pulls, watchers); /* who watches something else looks and watches on */
+        if (!((NrdJsWatchers *)watchers)->scout)
+            g_hash_table_iter_remove(&iter);
+    }
     g_mutex_unlock(&pulls->lock);
     for (guint i = 0; i < takes->len; i++)
         nrd_js_take_finish(pulls, takes->pdata[i], error);

@@ -72,7 +72,7 @@ typedef struct NrdJsTake {
     bool again, asks_again;  /* it has found nothing once, and waits to ask anew: see ask_again_locked */
 } NrdJsTake;
 
-/* Those who watch a partition or a topic. */
+/* Those who watch a partition or a topic. In the table while there is a watch, whose owner has the topic, or a scout. */
 struct NrdJsWatchers {
     void *source; /* an NrdPartition or an NrdTopic; the key */
     GQueue watches;
@@ -165,6 +165,8 @@ bool nrd_js_take_wants(const NrdJsTake *take, const NrdPartition *partition);
 void nrd_js_take_renew_locked(NrdJsPulls *pulls, NrdJsTake *take, int64_t after_ms);
 void nrd_js_watchers_fire_locked(NrdJsPulls *pulls,
                                  NrdJsWatchers *watchers); /* they are told later, on other threads */
+/* Out of the table, and freed, when nobody watches. */
+void nrd_js_watchers_tidy_locked(NrdJsPulls *pulls, NrdJsWatchers *watchers);
 
 /* ---- pull.c ---- */
 

@@ -330,6 +330,22 @@ def test_a_consumer_that_is_deleted_is_made_again(m, name, servers):
     assert number(part, "frontier") == 3
 
 
+def test_what_was_leased_of_a_deleted_consumer_settles_nothing(m, name, mount_on, servers):
+    """Also when it was the first one of its stream, and is made again by a mount that never saw it."""
+    part = m.make(name)
+    produce(part, "a")
+    old = take(part)[0]["handle"]
+    stream = stream_of(m.topic(name))
+    consumer, = servers.ask("$JS.API.CONSUMER.NAMES." + stream)["consumers"]
+    assert servers.ask(f"$JS.API.CONSUMER.DELETE.{stream}.{consumer}")["success"]
+    other = mount_on(servers)
+    new = take(other.part(name))[0]
+    assert servers.ask("$JS.API.CONSUMER.NAMES." + stream)["consumers"] != [consumer]
+    assert fails(lambda: ack(part, old, sync=True)) == errno.ESTALE
+    ack(other.part(name), new["handle"], verb="nack")
+    assert offsets(wait_for(lambda: take(other.part(name)), "the record again")) == [0]
+
+
 def test_a_seek_keeps_what_the_new_consumer_has_given(m, name, servers):
     """A reader that waits has its record before those that were there before are deleted, here many: its lease stays."""
     part = m.make(name)
