@@ -191,10 +191,12 @@ int nrd_js_topic_usable(NrdTopic *topic) NRD_MUST_CHECK; /* -EIDRM, -EIO */
 
 /* ---- streams.c: those of a topic, many at once. Each blocks, and stops at the first failure, which it tells ---- */
 
-/* Streams for partitions [from, config.partitions). */
+/* Streams for partitions [from, config.partitions). One that is there already is set to the record; then the topic's record in
+ * the bucket has another revision, and -EBUSY: a removal has closed it. */
 int nrd_js_topic_make_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t from) NRD_MUST_CHECK;
-/* Sets those of partitions [0, end) to the record's retention. */
-int nrd_js_topic_update_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t end) NRD_MUST_CHECK;
+/* Sets those of partitions [0, end) to the record's retention. *ret_why (g_free): why not. */
+int nrd_js_topic_update_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t end,
+                                char **ret_why) NRD_MUST_CHECK;
 /* Those that are there. A failure is the caller's to tell; *ret_why (g_free) may be NULL. */
 int nrd_js_topic_delete_streams(NrdEngine *engine, const NrdTopicRecord *record, char **ret_why) NRD_MUST_CHECK;
 

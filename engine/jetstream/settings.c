@@ -19,31 +19,26 @@ static int copy_record(NrdTopic *topic, NrdTopicRecord **ret_record, uint64_t *r
 }
 
 /* Another daemon that changed the topic at the same time was faster: its change is there when this returns -EBUSY, and ours
- * can be made again on top of it. record is taken over. Guard held. Blocks. */
-static int replace_record(NrdTopic *topic, NrdTopicRecord *record, uint64_t revision)
+ * can be made again on top of it. *revision becomes that of the record. Guard held. Blocks. */
+static int replace_record(NrdTopic *topic, const NrdTopicRecord *record, uint64_t *revision, char **ret_why)
 {
-    g_autofree char *why = NULL;
-    int rc = nrd_js_store_put(topic->engine, record, revision, &revision, &why);
+    int rc = nrd_js_store_put(topic->engine, record, *revision, revision, ret_why);
     if (rc == 0)
-        nrd_js_topic_put_record(topic, g_steal_pointer(&record), revision);
-    nrd_topic_record_free(record);
-    if (rc == -EBUSY) {
-        g_mutex_lock(&topic->engine->admin);
-        (void)!nrd_js_follow_admin_held(topic->engine, NULL);
-        g_mutex_unlock(&topic->engine->admin);
-    } else if (rc < 0) {
-        nrd_topic_refuse(topic, NRD_NO_PARTITION, "the topic's record could not be written: %s",
-                         why ? why : g_strerror(-rc));
-    }
+        nrd_js_topic_put_record(topic, nrd_topic_record_copy(record), *revision);
+    if (rc != -EBUSY)
+        return rc;
+    g_mutex_lock(&topic->engine->admin);
+    (void)!nrd_js_follow_admin_held(topic->engine, NULL);
+    g_mutex_unlock(&topic->engine->admin);
     return rc;
 }
 
 typedef struct Change {
     /* Changes the copy; *ret_same: there is nothing to write. */
     int (*apply)(NrdTopic *topic, NrdTopicRecord *record, const struct Change *change, bool *ret_same);
-    /* What is done when the record is stored, or NULL. */
+    /* What is done when the record is stored, at that revision, or NULL. */
     int (*finish)(NrdTopic *topic, const struct Change *change, const NrdTopicRecord *before,
-                  const NrdTopicRecord *record);
+                  const NrdTopicRecord *record, uint64_t revision);
     const char *path;
     int what;
     uint32_t base_mode;
@@ -62,15 +57,20 @@ static int try_change(NrdTopic *topic, const Change *change)
     NrdTopicRecord *before = NULL, *record;
     uint64_t revision;
     bool same = false;
+    g_autofree char *why = NULL;
     int rc = copy_record(topic, &before, &revision);
     if (rc < 0)
         return rc;
     record = nrd_topic_record_copy(before);
     rc = change->apply(topic, record, change, &same);
-    if (rc == 0 && !same)
-        rc = replace_record(topic, nrd_topic_record_copy(record), revision);
+    bool writes = rc == 0 && !same;
+    if (writes)
+        rc = replace_record(topic, record, &revision, &why);
+    if (writes && rc < 0 && rc != -EBUSY)
+        nrd_topic_refuse(topic, NRD_NO_PARTITION, "the topic's record could not be written: %s",
+                         why ? why : g_strerror(-rc));
     if (rc == 0 && change->finish)
-        rc = change->finish(topic, change, before, record);
+        rc = change->finish(topic, change, before, record, revision);
     nrd_topic_record_free(before);
     nrd_topic_record_free(record);
     return rc;
@@ -194,35 +194,37 @@ static int apply_config(NrdTopic *topic, NrdTopicRecord *record, const Change *c
     return rc < 0 ? rc : nrd_js_topic_make_streams(topic->engine, record, (uint32_t)old.partitions);
 }
 
-static int put_back(NrdTopic *topic, const NrdTopicRecord *before)
+/* The streams first: see apply_retention. A record that another mount has changed since stays. */
+static int put_back(NrdTopic *topic, const NrdTopicRecord *before, uint64_t revision, char **ret_why)
 {
-    NrdTopicRecord *record = NULL, *none = NULL;
-    uint64_t revision;
-    int rc = nrd_js_topic_update_streams(topic->engine, before, (uint32_t)before->config.partitions);
+    int rc = nrd_js_topic_update_streams(topic->engine, before, (uint32_t)before->config.partitions, ret_why);
     if (rc == 0)
-        rc = copy_record(topic, &none, &revision);
-    if (rc == 0) {
-        record = nrd_topic_record_copy(before);
-        rc = replace_record(topic, record, revision);
-    }
-    nrd_topic_record_free(none);
+        rc = replace_record(topic, before, &revision, ret_why);
+    if (rc < 0 && !*ret_why)
+        *ret_why = g_strdup(rc == -EBUSY ? "another mount has changed them since" : g_strerror(-rc));
     return rc;
 }
 
 /* Retention reaches the streams behind the record: a stream that deletes more than the record says would take records that
  * nobody gave up. One that still keeps more harms nobody, and the next write that names a retention sets it right. */
 static int apply_retention(NrdTopic *topic, const Change *change, const NrdTopicRecord *before,
-                           const NrdTopicRecord *record)
+                           const NrdTopicRecord *record, uint64_t revision)
 {
+    g_autofree char *why = NULL, *why_not_back = NULL;
     if (!g_strstr_len(change->text, (gssize)change->size, "retention_"))
         return 0;
-    int rc = nrd_js_topic_update_streams(topic->engine, record, (uint32_t)before->config.partitions);
-    if (rc < 0 && put_back(topic, before) == 0)
-        return refuse(topic, rc, "the servers have not taken the retention");
-    if (rc < 0)
+    int rc = nrd_js_topic_update_streams(topic->engine, record, (uint32_t)before->config.partitions, &why);
+    if (rc == 0)
+        return 0;
+    if (put_back(topic, before, revision, &why_not_back) == 0)
         nrd_topic_refuse(topic, NRD_NO_PARTITION,
-                         "the servers have not taken the retention in every partition yet: write it again");
-    return rc;
+                         "config refused: the servers have not taken the retention: %s; nothing was changed", why);
+    else
+        nrd_topic_refuse(topic, NRD_NO_PARTITION,
+                         "the servers have not taken the retention in every partition: %s; the settings from before "
+                         "could not be put back: %s; write the retention again",
+                         why, why_not_back);
+    return rc == -ENOENT ? -EIO : rc;
 }
 
 int nrd_js_topic_config_write(NrdTopic *topic, const char *text, size_t size)

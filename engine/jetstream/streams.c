@@ -79,9 +79,24 @@ static uint32_t n_partitions(const NrdTopicRecord *record)
 
 /* ---- making, changing, deleting ---- */
 
+/* One that was made for a topic that did not become that large, and is set otherwise than the topic is by now. A removal may have
+ * closed it: that fails by the touch, and opens it again. */
+static int adopt_one(const Work *work, const char *stream, const char *subject, char **ret_why)
+{
+    NrdJsStreamInfo info;
+    bool there;
+    int rc = nrd_js_store_touch(work->engine, work->record->name, work->record->id, &there);
+    if (rc == 0)
+        rc = there ? nrd_js_stream_info(work->engine->conn, stream, NRD_JS_PATIENCE_MS, &info, ret_why) : -EEXIST;
+    if (rc == 0 && info.closed)
+        return -EBUSY;
+    return rc < 0 ? rc : nrd_js_stream_update(work->engine->conn, stream, subject, &work->config, ret_why);
+}
+
 static int make_one(const Work *work, uint32_t number, const char *stream, const char *subject, char **ret_why)
 {
-    return nrd_js_stream_create(work->engine->conn, stream, subject, &work->config, ret_why);
+    int rc = nrd_js_stream_create(work->engine->conn, stream, subject, &work->config, ret_why);
+    return rc == -EEXIST ? adopt_one(work, stream, subject, ret_why) : rc;
 }
 
 int nrd_js_topic_make_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t from)
@@ -95,10 +110,10 @@ static int update_one(const Work *work, uint32_t number, const char *stream, con
     return nrd_js_stream_update(work->engine->conn, stream, subject, &work->config, ret_why);
 }
 
-int nrd_js_topic_update_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t end)
+int nrd_js_topic_update_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t end, char **ret_why)
 {
     Work work = { .engine = engine, .record = record, .fn = update_one };
-    return do_all(&work, 0, end, NULL);
+    return do_all(&work, 0, end, ret_why);
 }
 
 static int delete_one(const Work *work, uint32_t number, const char *stream, const char *subject, char **ret_why)

@@ -1,7 +1,9 @@
 """Settings that servers do not take: nothing of them may come into force, and least of all on records."""
 
 import errno
+import json
 import os
+import re
 import time
 
 import pytest
@@ -72,6 +74,35 @@ def test_retention_reaches_the_streams(servers, mount_on):
     # what somebody else has done to a stream the next write that names a retention sets right
     configure(topic, retention_ms=7_200_000)
     write_file(topic + "/ctl", b"delete %s\n" % os.getxattr(topic, "user.narad.incarnation"))
+
+
+def test_a_retention_that_cannot_be_put_back(servers, mount_on):
+    """One of two streams is gone: neither the new retention nor the old one reaches it, and both are told."""
+    m = mount_on(servers)
+    topic = m.topic("half")
+    m.make("half", partitions=2)
+    gone = stream_of(topic, 1)
+    assert servers.ask("$JS.API.STREAM.DELETE." + gone)["success"]
+    assert fails(lambda: configure(topic, retention_ms=7_200_000)) == errno.EIO
+    said = re.search(r"have not taken the retention in every partition: (.*); the settings from before could not be put "
+                     r"back: (.*); write the retention again", read_file(topic + "/status").decode())
+    assert all(gone in why and "not found" in why for why in said.groups())
+
+
+def test_partitions_that_were_left_over(servers, mount_on):
+    """Of a growth that failed half way there are streams, and the topic has got another retention since."""
+    m = mount_on(servers)
+    topic = m.topic("grown")
+    m.make("grown", retention_ms=3_600_000)
+    config = servers.stream_info(stream_of(topic))["config"]
+    left = json.dumps({**config, "name": stream_of(topic, 1), "subjects": [config["subjects"][0][:-1] + "1"]})
+    assert "error" not in servers.ask("$JS.API.STREAM.CREATE." + stream_of(topic, 1), left.encode())
+    configure(topic, retention_ms=7_200_000)
+    configure(topic, partitions=3)
+    for number in range(3):
+        assert servers.stream_info(stream_of(topic, number))["config"]["max_age"] == 7_200_000 * 1_000_000
+    produce(m.part("grown", 1), "a")
+    assert log(m.part("grown", 1)) == b"a\n"
 
 
 def test_records_that_servers_would_not_take(full_server, mount_on):
