@@ -157,6 +157,7 @@ static int stream_of(yajl_val tree, NrdJsStreamInfo *ret_info)
         .last_seq = get_count(state, "last_seq"),
         .messages = get_count(state, "messages"),
         .bytes = get_count(state, "bytes"),
+        .duplicates_ms = (int64_t)(get_count(config, "duplicate_window") / NS_IN_MS),
         .replicas = (int)replicas,
         .in_memory = g_strcmp0(storage, "file") != 0,
     };

@@ -23,6 +23,7 @@ typedef struct NrdJsStreamInfo {
     uint64_t bytes;
     int64_t first_ms; /* 0: there is none */
     int64_t last_ms;
+    int64_t duplicates_ms;                /* how long ids are remembered */
     int replicas;                         /* copies of each record */
     bool in_memory;                       /* no disk has them */
     bool closed;                          /* it takes no records: see streams.c */

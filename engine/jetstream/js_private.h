@@ -10,7 +10,8 @@
  *   streams.c       streams of a topic                partition.c     what is known of one
  *   verbs.c         verbs of its ctl                  consumer.c      the consumer on the servers
  *   outbox.c        records on their way              outbox_run.c    ... as they are sent
- *   outbox_say.c    ... what is said of them          rewound.c       streams that have lost records
+ *   outbox_look.c   ... whether they are stored       outbox_say.c    ... what is said of them
+ *   rewound.c       streams that have lost records
  *   producer.c      producing                         pull.c          those who wait for records
  *   ask.c           what is asked for them            asked.c         pulls at the servers
  *   now.c           readers that never wait           hand.c          records that have come

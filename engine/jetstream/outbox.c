@@ -54,6 +54,46 @@ GPtrArray *nrd_js_outbox_list(NrdJsOutbox *outbox, GMutex **ret_lock)
     return outbox->partition ? outbox->partition->outboxes : outbox->topic->outboxes;
 }
 
+static bool is_known(NrdPartition *partition)
+{
+    g_mutex_lock(&partition->lock);
+    bool known = partition->known;
+    g_mutex_unlock(&partition->lock);
+    return known;
+}
+
+/* The next partition of its that nothing is known of; NULL: there is none. */
+static NrdPartition *next_unknown(NrdJsOutbox *outbox, uint32_t *at)
+{
+    uint32_t n = outbox->partition ? 1 : nrd_js_topic_n_partitions(outbox->topic);
+    while (*at < n) {
+        NrdPartition *partition = outbox->partition ? outbox->partition : nrd_js_topic_partition(outbox->topic, *at);
+        (*at)++;
+        if (!is_known(partition))
+            return partition;
+    }
+    return NULL;
+}
+
+static void run_know(void *user_data)
+{
+    NrdJsOutbox *outbox = user_data;
+    NrdPartition *partition;
+    uint32_t at = 0;
+    int rc = 0;
+    while (rc == 0 && (partition = next_unknown(outbox, &at)))
+        rc = nrd_js_partition_look(partition, NRD_JS_GLANCE_MS);
+    nrd_js_outbox_unref(outbox);
+}
+
+/* So that it is known behind what a record is to be looked for, if it comes to that (outbox_look.c). */
+static void know_ends_later(NrdJsOutbox *outbox)
+{
+    uint32_t at = 0;
+    if (next_unknown(outbox, &at))
+        nrd_js_later(outbox->topic->engine->conn, run_know, nrd_js_outbox_ref(outbox));
+}
+
 int nrd_js_outbox_open(NrdTopic *topic, NrdPartition *partition, bool want_ranges, NrdJsOutbox **ret_outbox)
 {
     int rc = partition ? nrd_js_partition_usable(partition) : nrd_js_topic_usable(topic);
@@ -80,6 +120,7 @@ int nrd_js_outbox_open(NrdTopic *topic, NrdPartition *partition, bool want_range
     g_mutex_lock(lock);
     g_ptr_array_add(list, outbox);
     g_mutex_unlock(lock);
+    know_ends_later(outbox);
     *ret_outbox = outbox;
     return 0;
 }

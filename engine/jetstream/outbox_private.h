@@ -16,10 +16,12 @@ typedef struct NrdJsOut {
     NrdPartition *partition;
     uint64_t number; /* of the outbox's; its id is made of it */
     uint64_t sequence;
-    NrdJsEnd sent_after; /* of its partition, when it was first sent */
+    NrdJsEnd sent_after;   /* the end of its partition, when it was first sent, or that was looked through since */
+    int64_t first_sent_ms; /* monotonic: or when it was last found not to be stored */
     NrdJsOutState state;
-    char *key;  /* in base64, or NULL */
-    bool again; /* it was sent before */
+    char *key;     /* in base64, or NULL */
+    bool again;    /* it was sent before */
+    bool doubtful; /* ... and may be stored, as no answer has told */
     size_t size;
     size_t cost; /* of all of it, in memory */
     uint8_t payload[];
@@ -54,7 +56,7 @@ struct NrdJsOutbox {
     uint64_t n_added;
     uint64_t n_stored; /* all below are stored */
     size_t bytes;      /* that the records take in memory */
-    uint32_t n_out;
+    uint32_t n_out;    /* a look, too */
     size_t bytes_out;
     bool running;
     bool failed;         /* of this run: something has to go out again */
@@ -84,6 +86,12 @@ void nrd_js_outbox_unlock(NrdJsOutbox *outbox); /* ... and then says them; the o
 /* Those who wait for records below `number` are answered; with an error all of them. Without one the writer is told, once, of
  * what was dropped. */
 void nrd_js_outbox_answer_locked(NrdJsOutbox *outbox, uint64_t number, int error);
+
+/* Whether it may be stored, and was sent so long ago that the servers may have forgotten its id. */
+bool nrd_js_out_is_late(const NrdJsOut *record);
+/* Looks, on another thread, which of those are stored; nothing is out. nrd_js_outbox_looked goes on; its reference is that one's. */
+void nrd_js_outbox_look_locked(NrdJsOutbox *outbox);
+void nrd_js_outbox_looked(NrdJsOutbox *outbox, int error);
 
 /* A run that has records, or an answer at once. The lock is released. */
 void nrd_js_outbox_run_and_unlock(NrdJsOutbox *outbox);

@@ -5,7 +5,8 @@
  * its own answer. When one fails the others that are out are waited for, and all that have no answer go out again, in order;
  * but what the servers had taken behind one that they had not stays where it is, so a change of leaders can reorder records of
  * one window, and a batch may be stored in part. An fsync is answered when every record before it has its acknowledgement, or,
- * when 25 seconds have brought none, with an error: then the records stay, with their ids, and the next one tries again.
+ * when 25 seconds have brought none, with an error: then the records stay, with their ids, and the next one tries again. One
+ * whose id may be forgotten by then is looked for first (outbox_look.c).
  *
  * A run (`running`) begins with an fsync, a full buffer or the linger timer, and ends when everything that was there is
  * acknowledged, or with a failure. Locks: the outbox's; see js_private.h. */
@@ -198,6 +199,8 @@ static void take_answer_locked(NrdJsOutbox *outbox, NrdJsOut *record, int error,
     outbox->n_out--;
     outbox->bytes_out -= record->size;
     record->state = error == 0 ? NRD_JS_OUT_STORED : NRD_JS_OUT_HELD;
+    record->doubtful |=
+        error < 0 && (msg || error != -EAGAIN); /* else it was not sent, or nobody was there to take it */
     if (error < 0) {
         take_failure_locked(outbox, record, error, why);
         return;
@@ -225,8 +228,10 @@ static void send_one(NrdJsOutbox *outbox, NrdJsOut *record)
     NrdPartition *partition = record->partition;
     if (record->again)
         nrd_counter_add(NRD_COUNTER_PUBLISH_RETRIES, 1);
-    else
+    if (!record->doubtful) {
         record->sent_after = nrd_js_partition_end(partition);
+        record->first_sent_ms = nrd_clock_mono_ms();
+    }
     record->again = true;
     char id[NRD_JS_OUTBOX_ID_DIGITS + 24];
     g_snprintf(id, sizeof id, "%s-%" G_GUINT64_FORMAT, outbox->id, record->number);
@@ -246,6 +251,12 @@ static void send_locked(NrdJsOutbox *outbox)
         NrdJsOut *record = outbox->next->data;
         if (record->number >= outbox->run_end)
             break;
+        if (nrd_js_out_is_late(record)) {
+            outbox->failed = outbox->n_out > 0; /* then after those */
+            if (outbox->n_out == 0)
+                nrd_js_outbox_look_locked(outbox);
+            break;
+        }
         outbox->next = outbox->next->next;
         if (record->state != NRD_JS_OUT_HELD)
             continue;
@@ -255,6 +266,18 @@ static void send_locked(NrdJsOutbox *outbox)
         nrd_js_outbox_ref(outbox);
         send_one(outbox, record);
     }
+}
+
+void nrd_js_outbox_looked(NrdJsOutbox *outbox, int error)
+{
+    g_mutex_lock(&outbox->lock);
+    outbox->n_out--;
+    outbox->run_error = error;
+    outbox->next = outbox->records.head;
+    pop_stored_locked(outbox);
+    go_on_locked(outbox);
+    nrd_js_outbox_unlock(outbox);
+    nrd_js_outbox_unref(outbox);
 }
 
 void nrd_js_outbox_run_and_unlock(NrdJsOutbox *outbox)

@@ -8,6 +8,8 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
+import time
 
 from support import NARADFS, Failed, Mount, wait_for
 
@@ -157,6 +159,58 @@ class Cluster:
             return all(replica.get("current") for replica in cluster.get("replicas", []))
 
         wait_for(current, "all copies", limit_s, 0.2)
+
+
+class Relay:
+    """What lies between a mount and one server, and can lose all that goes `there` or `back`, or hold it up."""
+
+    def __init__(self, server):
+        self.lost = set()
+        self.held = set()
+        self.server = server
+        self.ends = [socket.create_server(("127.0.0.1", 0))]
+        self.url = f"nats://127.0.0.1:{self.ends[0].getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        try:
+            while True:
+                near, _ = self.ends[0].accept()
+                far = socket.create_connection(("127.0.0.1", self.server.port))
+                self.ends += [near, far]
+                threading.Thread(target=self.carry, args=(near, far, "there"), daemon=True).start()
+                threading.Thread(target=self.carry, args=(far, near, "back"), daemon=True).start()
+        except OSError:
+            pass  # its end
+
+    def carry(self, source, target, way):
+        try:
+            while data := source.recv(65536):
+                while way in self.held:
+                    time.sleep(0.01)
+                if way not in self.lost:
+                    target.sendall(data)
+        except OSError:
+            pass
+        for each in (source, target):
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it has ended by itself
+
+    def cut(self):
+        """The connections that there are."""
+        for each in self.ends[1:]:
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it has ended by itself
+
+    def end(self):
+        self.cut()
+        self.ends[0].shutdown(socket.SHUT_RDWR)
+        for each in self.ends:
+            each.close()
 
 
 class Accounts:

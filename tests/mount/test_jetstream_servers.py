@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from nats import Cluster, why_not
+from nats import Cluster, Relay, why_not
 from support import (ROOT, Background, Consumer, configure, fails, log, number, open_fails, produce, read_file, wait_for, write_all,
                      write_file, xattr)
 from test_jetstream import m, mount_on, name, own_servers, servers, stream_of  # noqa: F401 (fixtures)
@@ -348,6 +348,56 @@ def test_empty_records_are_bounded_by_their_memory(own_servers, mount_on):  # no
     sync_until(fd)
     os.close(fd)
     assert number(part, "hwm") == n + 1
+
+
+# -- a long time without an answer
+
+
+def set_stream(cluster, stream, **changes):
+    config = {**cluster.stream_info(stream)["config"], **changes}
+    assert "error" not in cluster.ask("$JS.API.STREAM.UPDATE." + stream, json.dumps(config).encode())
+
+
+WINDOW_S = 3  # for which the server knows ids
+
+
+@pytest.mark.parametrize("end", ["stored", "lost", "purged"])
+def test_a_record_whose_id_is_forgotten(tmp_path, mount_on, end):  # noqa: F811
+    """Sent, not acknowledged, and tried again when the server knows its id no longer: it is there once, whether it had been stored
+    or not. When nobody can say that any more it is not sent."""
+    cluster = Cluster(tmp_path / "nats", 1).start()
+    relay = Relay(cluster.servers[0])
+    try:
+        m = mount_on(relay)
+        part = m.make("t")
+        produce(part, "before")
+        stream = stream_of(m.topic("t"))
+        set_stream(cluster, stream, duplicate_window=WINDOW_S * 10**9)
+        write_file(part + "/ctl", b"reopen\n")  # it looks
+        fd = os.open(part + "/produce", os.O_WRONLY)
+        os.write(fd, b"once\n")
+        relay.lost = {"there" if end == "lost" else "back"}
+        assert fails(os.fsync, fd) == errno.EIO
+        relay.lost = set()
+        relay.cut()
+        assert cluster.stream_info(stream)["state"]["last_seq"] == (1 if end == "lost" else 2)
+        time.sleep(WINDOW_S + 1)
+        if end == "purged":
+            assert cluster.ask("$JS.API.STREAM.PURGE." + stream)["success"]
+            wait_for(lambda: metric(m, "narad_servers_connected") == 1, "the connection", 20)
+        os.write(fd, b"behind\n")
+        if end == "purged":
+            assert fails(os.fsync, fd) == errno.EIO
+            assert "cannot be found out: some of what has come since is not there any more" in m.stderr()
+            close_of_ended(fd)
+            assert log(part) == b"" and number(part, "hwm") == 2
+        else:
+            sync_until(fd)
+            os.close(fd)
+            assert log(part) == b"before\nonce\nbehind\n"
+    finally:
+        relay.end()
+        cluster.end()
 
 
 # -- servers that have lost records
