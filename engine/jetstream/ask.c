@@ -50,21 +50,21 @@ static NrdJsTake *scout_of_locked(NrdJsPulls *pulls, const NrdPartition *partiti
 }
 
 /* Who asked for it; else, or when that one has left, who has waited longest; else a scout; or NULL. */
-static NrdJsTake *taker_locked(NrdJsPulls *pulls, const NrdJsAsked *asked)
+static NrdJsTake *taker_locked(NrdJsPulls *pulls, const NrdPartition *partition, uint64_t asker)
 {
-    NrdJsTake *take = asked->asker ? nrd_js_take_find_locked(pulls, asked->asker) : NULL;
+    NrdJsTake *take = asker ? nrd_js_take_find_locked(pulls, asker) : NULL;
     if (!take)
-        take = nrd_js_hand_longest_locked(pulls, asked->partition);
-    return take ? take : scout_of_locked(pulls, asked->partition);
+        take = nrd_js_hand_longest_locked(pulls, partition);
+    return take ? take : scout_of_locked(pulls, partition);
 }
 
 /* A record for somebody who waits, or for nobody. */
-static void take_record(NrdJsPulls *pulls, const NrdJsAsked *asked, natsMsg *msg)
+static void take_record(NrdPartition *partition, uint64_t asker, natsMsg *msg, int64_t came_ms)
 {
-    NrdPartition *partition = asked->partition;
-    NrdJsGot *got = nrd_js_got_new(partition, msg, nrd_clock_mono_ms());
+    NrdJsPulls *pulls = partition->topic->engine->pulls;
+    NrdJsGot *got = nrd_js_got_new(partition, msg, came_ms);
     g_mutex_lock(&pulls->lock);
-    NrdJsTake *take = taker_locked(pulls, asked);
+    NrdJsTake *take = taker_locked(pulls, partition, asker);
     if (take)
         nrd_js_take_leave_locked(pulls, take);
     if (take && !take->deliver) {
@@ -95,18 +95,27 @@ static bool has_status(natsMsg *msg, const char *status)
     return natsMsgHeader_Get(msg, "Status", &value) == NATS_OK && strcmp(value, status) == 0;
 }
 
+static void give_back_unknown(NrdEngine *engine, natsMsg *msg)
+{
+    nrd_js_give_back(engine, natsMsg_GetReply(msg), nrd_clock_mono_ms() + GIVE_BACK_MS);
+    natsMsg_Destroy(msg);
+}
+
 /* What a consumer that was replaced meanwhile has sent is nothing any more; who waits has been told to ask anew. */
-static void on_record(NrdJsPulls *pulls, const NrdJsAsked *asked, natsMsg *msg)
+static void on_record(NrdPartition *partition, uint64_t asker, natsMsg *msg, int64_t came_ms)
 {
     NrdJsAckSubject parts;
-    if (!asked || nrd_js_parse_ack(natsMsg_GetReply(msg), &parts) < 0) { /* so late that it is not known any more */
-        nrd_js_give_back(pulls->engine, natsMsg_GetReply(msg), nrd_clock_mono_ms() + GIVE_BACK_MS);
+    if (nrd_js_parse_ack(natsMsg_GetReply(msg), &parts) < 0)
+        give_back_unknown(partition->topic->engine, msg);
+    else if (parts.generation != nrd_js_leases_generation(partition))
         natsMsg_Destroy(msg);
-    } else if (parts.generation != nrd_js_leases_generation(asked->partition)) {
-        natsMsg_Destroy(msg);
-    } else {
-        take_record(pulls, asked, msg);
-    }
+    else
+        take_record(partition, asker, msg, came_ms);
+}
+
+void nrd_js_record_came(NrdPartition *partition, natsMsg *msg, int64_t came_ms)
+{
+    on_record(partition, 0, msg, came_ms);
 }
 
 /* A parked pull has ended without a record. When its time was over others take its place at once; else those who wait ask anew,
@@ -157,8 +166,10 @@ void nrd_js_asked_answered(NrdJsPulls *pulls, uint64_t number, natsMsg *msg)
     g_mutex_lock(&pulls->lock);
     NrdJsAsked *asked = nrd_js_asked_steal_locked(pulls, number);
     g_mutex_unlock(&pulls->lock);
-    if (nrd_js_is_record(msg))
-        on_record(pulls, asked, msg);
+    if (nrd_js_is_record(msg) && asked)
+        on_record(asked->partition, asked->asker, msg, nrd_clock_mono_ms());
+    else if (nrd_js_is_record(msg)) /* so late that it is not known any more */
+        give_back_unknown(pulls->engine, msg);
     else
         on_status(pulls, asked, msg);
     nrd_js_asked_free(asked);

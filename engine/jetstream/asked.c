@@ -92,6 +92,21 @@ static uint64_t ask_locked(NrdJsPulls *pulls, NrdPartition *partition, uint64_t 
     return asked->number;
 }
 
+void nrd_js_asked_keep(NrdJsPulls *pulls, NrdPartition *partition, natsSubscription *inbox)
+{
+    NrdJsAsked *asked = g_new0(NrdJsAsked, 1);
+    asked->partition = partition;
+    asked->inbox = inbox;
+    asked->lost = true;
+    asked->until_ms = nrd_clock_mono_ms() + NRD_JS_RENEW_MS;
+    nrd_js_topic_ref(partition->topic);
+    g_mutex_lock(&pulls->lock);
+    asked->number = pulls->next_number++;
+    g_hash_table_insert(pulls->asked, &asked->number, asked);
+    nrd_timer_set_earlier(pulls->engine->timers, &pulls->timer, asked->until_ms);
+    g_mutex_unlock(&pulls->lock);
+}
+
 void nrd_js_asked_now_locked(NrdJsPulls *pulls, NrdPartition *partition, NrdJsTake *take)
 {
     take->asked = ask_locked(pulls, partition, take->number, now_json);

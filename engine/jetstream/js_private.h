@@ -14,7 +14,8 @@
  *   rewound.c       streams that have lost records
  *   producer.c      producing                         pull.c          those who wait for records
  *   ask.c           what is asked for them            asked.c         pulls at the servers
- *   now.c           readers that never wait           hand.c          records that have come
+ *   now.c           readers that never wait           round.c         ... and the answers that they wait for
+ *   hand.c          records that have come
  *   consume.c       watches, and consuming
  *   settle.c        settling                          lease.c         leases
  *   returned.c      what was given back               acks.c          acks on their way

@@ -21,20 +21,22 @@ static int64_t next_ms(const GPtrArray *gots)
     return parts.n_pending == 0 ? LAST_MS : SILENCE_MS;
 }
 
-/* The answers to one request for n records that are there now: so many, or fewer, or a word that there is none. */
-static int collect(NrdPartition *partition, natsSubscription *sub, guint n, int64_t asked_ms, GPtrArray *gots)
+/* The answers to one request for n records that are there now: so many, or fewer (-ETIMEDOUT), or a word that there is none;
+ * -ESRCH: that nobody is there. */
+static int collect(NrdPartition *partition, NrdJsRound *round, guint n, GPtrArray *gots)
 {
-    natsStatus s = NATS_OK;
-    bool over = false;
-    while (!over && gots->len < n) {
-        natsMsg *msg = NULL;
-        s = natsSubscription_NextMsg(&msg, sub, next_ms(gots));
-        over = s != NATS_OK || !nrd_js_is_record(msg);
-        if (!over)
-            g_ptr_array_add(gots, nrd_js_got_new(partition, g_steal_pointer(&msg), asked_ms));
-        natsMsg_Destroy(msg);
+    while (gots->len < n) {
+        natsMsg *msg = nrd_js_round_next(round, next_ms(gots));
+        if (!msg)
+            return -ETIMEDOUT;
+        if (!nrd_js_is_record(msg)) {
+            bool nobody = natsMsg_IsNoResponders(msg);
+            natsMsg_Destroy(msg);
+            return nobody ? -ESRCH : 0;
+        }
+        g_ptr_array_add(gots, nrd_js_got_new(partition, msg, nrd_js_round_asked_ms(round)));
     }
-    return s == NATS_OK ? 0 : s == NATS_TIMEOUT ? -ETIMEDOUT : s == NATS_NO_RESPONDERS ? -ESRCH : -EIO;
+    return 0;
 }
 
 /* No answer at all: every slot is taken, or somebody was faster, or (-EAGAIN) the servers have forgotten the pull, or they are
@@ -49,20 +51,15 @@ static int why_silent(NrdPartition *partition)
 /* Appends up to n records of the partition to `gots`. -ESRCH: nobody answers for the consumer; -EAGAIN: see why_silent. */
 static int pull_once(NrdPartition *partition, guint n, GPtrArray *gots)
 {
-    NrdEngine *engine = partition->topic->engine;
-    natsSubscription *sub = NULL;
+    NrdJsRound *round = NULL;
     int rc = nrd_js_partition_need_consumer(partition);
+    if (rc == 0)
+        rc = nrd_js_round_ask(partition, n, &round);
     if (rc < 0)
         return rc;
-    g_autofree char *inbox = nrd_js_new_inbox(engine->conn);
-    if (natsConnection_SubscribeSync(&sub, nrd_js_conn_nats(engine->conn), inbox) != NATS_OK)
-        return -EIO;
-    g_autofree char *json = g_strdup_printf("{\"batch\":%u,\"no_wait\":true}", n);
-    int64_t asked_ms = nrd_clock_mono_ms();
-    nrd_js_ask_consumer(partition, inbox, json);
-    rc = collect(partition, sub, n, asked_ms, gots);
-    nrd_js_unsubscribe(engine->conn, sub);
-    if (rc == -EIO || rc == -ESRCH)
+    rc = collect(partition, round, n, gots);
+    nrd_js_round_leave(round, rc != -ETIMEDOUT);
+    if (rc == -ESRCH)
         nrd_js_consumer_doubt(partition); /* nobody answers for it */
     if (gots->len > 0)
         return 0;

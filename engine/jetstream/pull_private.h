@@ -1,4 +1,4 @@
-/* Waiting for records, on one partition or on any of a topic: what hand.c, ask.c, pull.c, now.c and consume.c share.
+/* Waiting for records, on one partition or on any of a topic: what hand.c, ask.c, asked.c, pull.c, now.c, round.c and consume.c share.
  *
  * A take first looks into the hand: records that this daemon has leased and nobody has taken yet. Else it asks the servers:
  * one that does not wait asks each partition in turn for what is there now; one that waits parks a pull at each partition. Each
@@ -8,6 +8,7 @@
  * A parked pull is nobody's own: its record goes to who has waited longest for one of that partition. Whoever gives up, or is
  * served by another partition, leaves it where it is, and the next one who comes needs no other. When a record comes and nobody
  * waits, it is given back at once. So at most as many are parked at a partition as have waited there at once in these seconds.
+ * What comes for a reader that does not wait, after it has given up, goes the same way.
  *
  * A parked pull lasts five seconds at the servers and is then asked for again: it may be lost with the server that kept it, and
  * nobody says so.
@@ -140,10 +141,15 @@ NrdJsAsked *nrd_js_asked_steal_locked(NrdJsPulls *pulls, uint64_t number);
 /* Those whose time is over, which others take the place of: to be freed, without the lock. */
 GPtrArray *nrd_js_asked_overdue_locked(NrdJsPulls *pulls, int64_t now_ms);
 int64_t nrd_js_asked_next_ms_locked(NrdJsPulls *pulls); /* when the next one's time is over; INT64_MAX: there is none */
-void nrd_js_asked_free(NrdJsAsked *asked);              /* takes NULL */
+/* An inbox (taken over) that something may still come to is kept for as long as one of a parked pull. */
+void nrd_js_asked_keep(NrdJsPulls *pulls, NrdPartition *partition, natsSubscription *inbox);
+void nrd_js_asked_free(NrdJsAsked *asked); /* takes NULL */
 void nrd_js_asked_free_all(NrdJsPulls *pulls);
 
 /* ---- ask.c ---- */
+
+/* A record that nobody asked for any more, on whichever thread; taken over. It was sent at came_ms or later. */
+void nrd_js_record_came(NrdPartition *partition, natsMsg *msg, int64_t came_ms);
 
 /* A message for a pull, on the client's own thread; taken over. */
 void nrd_js_asked_answered(NrdJsPulls *pulls, uint64_t number, natsMsg *msg);
@@ -189,6 +195,18 @@ void nrd_js_take_free(NrdJsTake *take);
 void nrd_js_pull_take(NrdTopic *topic, NrdPartition *partition, NrdWaiter *waiter, int64_t wait_ms,
                       NrdDeliverFn deliver, void *user_data);
 bool nrd_js_pull_cancel(NrdJsPulls *pulls, NrdWaiter *waiter);
+
+/* ---- round.c ---- */
+
+typedef struct NrdJsRound NrdJsRound;
+
+/* Asks the partition's consumer for up to n records that are there now. -EIO. May block, as subscribing. */
+int nrd_js_round_ask(NrdPartition *partition, guint n, NrdJsRound **ret_round) NRD_MUST_CHECK;
+int64_t nrd_js_round_asked_ms(const NrdJsRound *round);
+/* The next answer, the caller's; NULL: none has come in that time. Blocks. */
+natsMsg *nrd_js_round_next(NrdJsRound *round, int64_t wait_ms);
+/* Frees it. answered: nothing more can come. */
+void nrd_js_round_leave(NrdJsRound *round, bool answered);
 
 /* ---- now.c ---- */
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nats import Cluster
+from nats import Cluster, Relay
 from support import (Background, Consumer, ack, configure, fails, number, produce, read_file, take, wait_for, write_file,
                      xattr)
 from test_jetstream import m, mount_on, name, pytestmark, read_or_none, servers, stream_of  # noqa: F401
@@ -202,6 +202,30 @@ def test_reopen_makes_leases_void(m, name):
 
 
 @pytest.mark.limit(200)
+def test_a_record_that_comes_after_its_reader_has_given_up(one_server, mount_on):  # noqa: F811
+    """It is the next reader's, and not leased to nobody for ten minutes."""
+    relay = Relay(one_server.servers[0])
+    try:
+        m = mount_on(relay)
+        part = m.make("t", visibility_timeout_ms=600000)
+        produce(part, "before")
+        assert read_file(part + "/drain") == b"before\n"  # there is a consumer
+        produce(part, "one")
+        fd = os.open(part + "/drain", os.O_RDONLY)
+        relay.held = {"back"}
+        reader = Background(os.read, fd, 100)
+        time.sleep(3.5)  # a second more than it waits
+        relay.held = set()
+        reader.join(60)
+        assert not reader.error or reader.error.errno == errno.EIO
+        os.close(fd)  # what it has got after all is given back
+        with Consumer(part) as consumer:
+            assert consumer.read() == b"one\n"
+            consumer.sync()
+    finally:
+        relay.end()
+
+
 def test_a_nack_while_cut_off_is_not_sent_later(one_server, mount_on):
     """The server is away until the lease is over; when this mount has a connection again the record is another's."""
     m, other = mount_on(one_server), mount_on(one_server)
