@@ -6,12 +6,16 @@
  * it was made: who finds none, and knows of none, cannot tell whether there was one that others have leases of.
  *
  * A replacement is made first, and what was before is deleted then: a crash in between leaves both, and whoever finds them
- * deletes the lower one. Other mounts notice when nobody answers under the name that they know. */
+ * deletes the lower one. Other mounts notice when nobody answers under the name that they know.
+ *
+ * A shorter timeout is for the leases of all mounts that there are, as soon as the consumer has it. So it gets it some time after
+ * the setting was written: by then each mount has seen that, and counts its leases by it. */
 #include "engine/jetstream/js_private.h"
 
 #include "engine/base/clock.h"
 
-#define SEEK_TRIES 5 /* another mount may do the same */
+#define SEEK_TRIES 5  /* another mount may do the same */
+#define LOWER_MS 4000 /* mounts look for new settings once a second */
 
 /* ---- finding ---- */
 
@@ -149,13 +153,51 @@ static int make_once(NrdPartition *partition, uint64_t known, char **ret_why)
     return rc;
 }
 
+/* Whether not all mounts may know yet of the timeout that it is to have: then it keeps its own for now, and leases here are
+ * counted by the new one. */
+static bool is_too_early(NrdPartition *partition, int64_t wait_ms, int64_t next_wait_ms)
+{
+    NrdTopic *topic = partition->topic;
+    if (next_wait_ms >= wait_ms)
+        return false;
+    g_mutex_lock(&topic->lock);
+    bool early = nrd_clock_mono_ms() - topic->timeout_ms < LOWER_MS;
+    topic->lowers |= early;
+    g_mutex_unlock(&topic->lock);
+    if (early)
+        atomic_store(&topic->engine->lowers, true);
+    return early;
+}
+
+static void lower(NrdEngine *engine, NrdTopic *topic)
+{
+    g_mutex_lock(&topic->lock);
+    bool due = topic->lowers && nrd_clock_mono_ms() - topic->timeout_ms >= LOWER_MS;
+    bool later = topic->lowers && !due;
+    topic->lowers = later;
+    g_mutex_unlock(&topic->lock);
+    if (later)
+        atomic_store(&engine->lowers, true);
+    for (uint32_t i = 0; due && i < nrd_js_topic_n_partitions(topic); i++)
+        nrd_js_consumer_doubt(nrd_js_topic_partition(topic, i));
+}
+
+void nrd_js_consumers_lower(NrdEngine *engine)
+{
+    if (!atomic_exchange(&engine->lowers, false))
+        return;
+    g_autoptr(GPtrArray) topics = nrd_js_topics(engine);
+    for (guint i = 0; i < topics->len; i++)
+        lower(engine, topics->pdata[i]);
+}
+
 /* One that is there keeps its start, which cannot be changed. Before it is set to other settings this daemon looks whether its
  * own are the newest. */
 static int set(NrdPartition *partition, const NrdJsConsumerInfo *info, char **ret_why)
 {
     NrdEngine *engine = partition->topic->engine;
     NrdJsConsumerConfig config = config_of(partition, info->start_seq);
-    nrd_js_leases_know_wait(partition, info->ack_wait_ms);
+    nrd_js_leases_know_wait(partition, MIN(info->ack_wait_ms, config.ack_wait_ms));
     if (info->ack_wait_ms == config.ack_wait_ms && info->max_ack_pending == config.max_ack_pending)
         return 0;
     g_mutex_lock(&engine->admin);
@@ -164,7 +206,13 @@ static int set(NrdPartition *partition, const NrdJsConsumerInfo *info, char **re
     if (rc < 0)
         return rc;
     config = config_of(partition, info->start_seq);
-    return create(partition, nrd_js_leases_generation(partition), &config, ret_why);
+    int64_t wait_ms = config.ack_wait_ms;
+    if (is_too_early(partition, info->ack_wait_ms, wait_ms))
+        config.ack_wait_ms = info->ack_wait_ms;
+    if (info->ack_wait_ms != config.ack_wait_ms || info->max_ack_pending != config.max_ack_pending)
+        rc = create(partition, nrd_js_leases_generation(partition), &config, ret_why);
+    nrd_js_leases_limit_wait(partition, wait_ms);
+    return rc;
 }
 
 /* Another mount may have made one at the same time, which is then found, and the lower one deleted. */

@@ -101,6 +101,7 @@ static void on_follow(void *user_data)
         (void)!nrd_js_follow_admin_held(engine, NULL);
         nrd_js_orphans_sweep_admin_held(engine);
         g_mutex_unlock(&engine->admin);
+        nrd_js_consumers_lower(engine);
     }
     nrd_timer_set(engine->timers, &engine->follow_timer, nrd_clock_mono_ms() + FOLLOW_MS);
 }

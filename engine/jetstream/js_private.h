@@ -78,6 +78,7 @@ struct NrdEngine {
     _Atomic uint64_t outbox_bytes; /* that records take until they are acknowledged */
     GMutex admin;
     uint64_t followed;  /* guarded by admin: the bucket's last sequence that was looked at */
+    atomic_bool lowers; /* some consumer is to be set to a shorter timeout, later */
     GPtrArray *orphans; /* guarded by admin: see admin.c */
     GMutex topics_lock;
     GHashTable *topics; /* guarded by topics_lock: name -> NrdTopic*, one reference each */
@@ -95,6 +96,8 @@ struct NrdTopic {
     /* guarded by lock */
     NrdTopicRecord *record; /* NULL when it is damaged */
     uint64_t revision;      /* of the record in its bucket */
+    int64_t timeout_ms;     /* monotonic: since when its visibility timeout is known */
+    bool lowers;            /* a consumer is to be set to that, later */
     char *fault;            /* why it is out of service, or NULL */
     GPtrArray *partitions;  /* of NrdPartition*, grows only */
     GPtrArray *outboxes;    /* open producers of the topic as a whole, not referenced */
@@ -266,6 +269,8 @@ int nrd_js_consumer_look(NrdPartition *partition, int64_t patience_ms, NrdJsCons
                          char **ret_why) NRD_MUST_CHECK;
 /* It is looked for, and set to the settings, by its next use. */
 void nrd_js_consumer_doubt(NrdPartition *partition);
+/* Consumers whose shorter timeout all mounts know of by now are set to it by their next use. */
+void nrd_js_consumers_lower(NrdEngine *engine);
 /* Nobody answers for it: that is looked into on another thread. */
 void nrd_js_consumer_suspect(NrdPartition *partition);
 /* Another one in its place, which begins at that sequence, for all mounts; all leases are void. Blocks. */

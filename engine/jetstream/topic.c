@@ -27,6 +27,7 @@ NrdTopic *nrd_js_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *
     topic->record = record;
     topic->revision = revision;
     topic->fault = fault;
+    topic->timeout_ms = nrd_clock_mono_ms();
     if (record)
         g_strlcpy(topic->id, record->id, sizeof topic->id);
     topic->partitions = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_js_partition_free);
@@ -73,6 +74,8 @@ void nrd_js_topic_put_record(NrdTopic *topic, NrdTopicRecord *record, uint64_t r
     topic->revision = revision;
     add_partitions_locked(topic);
     int64_t wait_ms = record->config.visibility_timeout_ms;
+    if (old && old->config.visibility_timeout_ms != wait_ms)
+        topic->timeout_ms = nrd_clock_mono_ms();
     g_mutex_unlock(&topic->lock);
     for (uint32_t i = 0; consumers_change && i < nrd_js_topic_n_partitions(topic); i++) {
         NrdPartition *partition = nrd_js_topic_partition(topic, i);

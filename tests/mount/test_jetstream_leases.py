@@ -220,7 +220,7 @@ def test_a_record_that_comes_after_its_reader_has_given_up(one_server, mount_on)
         assert not reader.error or reader.error.errno == errno.EIO
         os.close(fd)  # what it has got after all is given back
         with Consumer(part) as consumer:
-            assert consumer.read() == b"one\n"
+            assert wait_for(lambda: read_or_none(consumer), "the record") == b"one\n"
             consumer.sync()
     finally:
         relay.end()
@@ -309,6 +309,40 @@ def test_a_shorter_timeout_ends_leases(m, name):
     time.sleep(1)
     assert fails(ack, part, receipts[0]) == errno.ESTALE
     assert sorted(offsets(wait_for(lambda: take(part), "the records again"))) == [0, 1]
+
+
+def test_a_shorter_timeout_of_another_mount(m, name, mount_on, servers):  # noqa: F811
+    """It is not in force before each mount counts its leases by it: nobody settles what may be another's by then."""
+    part = m.make(name, visibility_timeout_ms=60000)
+    produce(part, "a")
+    other = mount_on(servers)
+    there = other.part(name)
+    wait_for(lambda: os.path.exists(there), "the topic at the other mount")
+    receipt = take(there)[0]["handle"]
+    time.sleep(1.5)  # longer than the new one
+    stream = stream_of(m.topic(name))
+    (consumer,) = servers.ask("$JS.API.CONSUMER.NAMES." + stream)["consumers"]
+
+    over = threading.Event()
+
+    def use():
+        while not over.is_set():
+            take(part)  # who uses the consumer sets it
+
+    def is_in_force():
+        return servers.ask(f"$JS.API.CONSUMER.INFO.{stream}.{consumer}")["config"]["ack_wait"] == 10**9
+
+    user = Background(use)
+    fd = os.open(there + "/ack", os.O_WRONLY)  # who opens it now does not look at what has become of the consumer
+    try:
+        configure(m.topic(name), visibility_timeout_ms=1000)
+        wait_for(is_in_force, "the new timeout")
+        assert fails(os.write, fd, receipt.encode() + b"\n") == errno.ESTALE
+    finally:
+        os.close(fd)
+        over.set()
+        user.join(60)
+    assert not user.error
 
 
 def test_what_poll_has_taken_is_leased_in_full(m, name):
