@@ -9,6 +9,7 @@
 
 #define TRY_MS 5000
 #define PAUSE_MS 250
+#define NOBODY_MS 2000 /* a server that has just started may not know yet that others have JetStream */
 #define MS_IN_NS INT64_C(1000000)
 #define DUPLICATES_MS INT64_C(120000) /* how long the servers know the id of a message that was published */
 #define NAMES_ON_A_PAGE 1024
@@ -62,6 +63,39 @@ static int ask_api(NrdJsConn *conn, const char *verb, const char *stream, const 
 static int command(NrdJsConn *conn, const char *verb, const char *stream, const char *json, char **ret_why)
 {
     return ask_api(conn, verb, stream, json, NRD_JS_PATIENCE_MS, nrd_js_read_success, NULL, ret_why);
+}
+
+/* ---- whether it is there ---- */
+
+#define NO_JETSTREAM                                                                                                   \
+    "turn it on (jetstream { store_dir: ... } in the configuration of nats-server, and jetstream: enabled for the "    \
+    "account of this mount's user, where there are accounts), or name servers that have it"
+
+/* By a question that each mount has to ask: others may not be allowed to it. */
+static int ask_whether(NrdJsConn *conn, char **ret_why)
+{
+    natsMsg *msg = NULL;
+    int rc = nrd_js_ask(conn, "$JS.API.STREAM.INFO." NRD_JS_KV_STREAM, NULL, "", 0, TRY_MS, &msg);
+    if (rc < 0)
+        return rc == -EAGAIN && !nrd_js_conn_is_up(conn) ? -ETIMEDOUT : rc;
+    rc = nrd_js_read_success(natsMsg_GetData(msg), (size_t)natsMsg_GetDataLength(msg), NULL, ret_why);
+    natsMsg_Destroy(msg);
+    return rc == -EAGAIN ? -ETIMEDOUT : rc;
+}
+
+int nrd_js_check(NrdJsConn *conn, char **ret_why)
+{
+    int64_t until_ms = nrd_clock_mono_ms() + NOBODY_MS;
+    g_autofree char *why = NULL;
+    int rc;
+    while ((rc = ask_whether(conn, &why)) == -EAGAIN && nrd_clock_mono_ms() < until_ms)
+        if (!nrd_js_pause(conn, PAUSE_MS))
+            return -ENODEV;
+    if (rc == -EAGAIN)
+        *ret_why = g_strdup("the NATS servers run without JetStream: " NO_JETSTREAM);
+    else if (rc == -EIO && why && strstr(why, "not enabled")) /* 10039, 10076 */
+        *ret_why = g_strdup_printf("%s: " NO_JETSTREAM, why);
+    return *ret_why ? -EIO : 0; /* all else is told by who asks next */
 }
 
 /* ---- streams ---- */

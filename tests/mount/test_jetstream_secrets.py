@@ -405,3 +405,23 @@ def test_as_a_service(guarded, systemd, tmp_path, form):
         assert ENCODED not in shown and PASSWORD not in shown
     finally:
         systemd.run(f"systemctl stop {service.unit}; systemctl reset-failed {service.unit}", check=False)
+
+
+# -- servers without JetStream
+
+
+def test_a_server_without_jetstream(tmp_path, guarded, mount):
+    """Told at the start, by what is to be done: not taken for one that is down."""
+    server = guarded("")
+    text = read_file(server.server.config).decode()
+    with open(server.server.config, "w", encoding="utf-8") as file:
+        file.write("".join(line for line in text.splitlines(True) if not line.startswith("jetstream")))
+    server.restart()
+    said = refused(mount(f"url=nats://{server.address}"), "run without JetStream: turn it on", "name servers that have it")
+    assert "gave no answer" not in said
+
+
+def test_an_account_without_jetstream(guarded, mount):
+    server = guarded("accounts { with { jetstream: enabled, users: [ { user: you, password: you } ] }\n"
+                     "  without { users: [ { user: me, password: me } ] } }\n")
+    refused(mount(f"url=nats://me:me@{server.address}"), "not enabled for account: turn it on", "jetstream: enabled")
