@@ -1,7 +1,8 @@
 /* What an open file holds until the servers have acknowledged it: its life, and what the file asks for. How it is sent is in
  * outbox_run.c.
  *
- * The bytes that bound it are those of memory: an empty record costs as much as its head. */
+ * The bytes that bound it are those of memory: an empty record costs as much as its head, or, until it is to be sent, as its
+ * sizes do. */
 #include "engine/jetstream/outbox_private.h"
 
 #include "engine/base/clock.h"
@@ -10,6 +11,8 @@
 #define FLUSH_BYTES (1024 * 1024)
 #define FLUSH_RECORDS 1000
 #define FULL_BYTES (16 * 1024 * 1024)
+#define FULL_RECORDS (128 * 1024)
+#define HEAD_BYTES (2 * sizeof(uint32_t)) /* of one that is pending */
 
 /* ---- life ---- */
 
@@ -26,12 +29,29 @@ void nrd_js_out_free(NrdJsOut *record)
     g_free(record);
 }
 
+static void count_bytes(NrdJsOutbox *outbox, size_t n)
+{
+    outbox->bytes += n;
+    atomic_fetch_add(&outbox->topic->engine->outbox_bytes, n);
+}
+
+/* The first. */
+static void free_pending_locked(NrdJsOutbox *outbox)
+{
+    NrdJsPending *pending = g_queue_pop_head_link(&outbox->pending)->data;
+    outbox->bytes -= pending->cost;
+    atomic_fetch_sub(&outbox->topic->engine->outbox_bytes, pending->cost);
+    g_free(pending);
+}
+
 void nrd_js_outbox_free(void *user_data)
 {
     NrdJsOutbox *outbox = user_data;
     nrd_timer_drain(outbox->topic->engine->timers, &outbox->timer);
     for (GList *link; (link = g_queue_pop_head_link(&outbox->records));)
         nrd_js_out_free(link->data);
+    while (!g_queue_is_empty(&outbox->pending))
+        free_pending_locked(outbox);
     g_array_unref(outbox->waiters);
     g_array_unref(outbox->runs);
     g_string_free(outbox->ranges, TRUE);
@@ -111,6 +131,7 @@ int nrd_js_outbox_open(NrdTopic *topic, NrdPartition *partition, bool want_range
     g_snprintf(outbox->id, sizeof outbox->id, "%016" G_GINT64_MODIFIER "x", nrd_random_u64());
     g_mutex_init(&outbox->lock);
     g_queue_init(&outbox->records);
+    g_queue_init(&outbox->pending);
     outbox->waiters = g_array_new(FALSE, FALSE, sizeof(NrdJsSyncWaiter));
     outbox->runs = g_array_new(FALSE, FALSE, sizeof(NrdJsRun));
     outbox->ranges = g_string_new(NULL);
@@ -145,13 +166,13 @@ static NrdPartition *route_locked(NrdJsOutbox *outbox, const NrdNewRecord *recor
     return nrd_js_topic_partition(outbox->topic, number);
 }
 
-static void add_locked(NrdJsOutbox *outbox, const NrdNewRecord *new)
+static NrdJsOut *out_new_locked(NrdJsOutbox *outbox, const NrdNewRecord *new)
 {
     NrdJsOut *record = g_malloc(sizeof *record + new->payload_size);
     *record = (NrdJsOut){
         .outbox = outbox,
         .partition = route_locked(outbox, new),
-        .number = outbox->n_added++,
+        .number = outbox->n_taken++,
         .key = new->key_size > 0 ? g_base64_encode(new->key, new->key_size) : NULL,
         .size = new->payload_size,
     };
@@ -159,19 +180,63 @@ static void add_locked(NrdJsOutbox *outbox, const NrdNewRecord *new)
     record->link.data = record;
     if (new->payload_size > 0)
         memcpy(record->payload, new->payload, new->payload_size);
+    count_bytes(outbox, record->cost);
+    return record;
+}
+
+static NrdNewRecord unpack(NrdJsPending *pending)
+{
+    uint32_t sizes[2];
+    const uint8_t *key = pending->bytes + pending->pos + HEAD_BYTES;
+    memcpy(sizes, pending->bytes + pending->pos, HEAD_BYTES);
+    pending->pos += HEAD_BYTES + sizes[0] + sizes[1];
+    return (NrdNewRecord){ key, sizes[0], key + sizes[0], sizes[1] };
+}
+
+NrdJsOut *nrd_js_outbox_take_up_locked(NrdJsOutbox *outbox)
+{
+    NrdJsPending *pending = outbox->pending.head->data;
+    NrdNewRecord new = unpack(pending);
+    NrdJsOut *record = out_new_locked(outbox, &new);
     g_queue_push_tail_link(&outbox->records, &record->link);
-    if (outbox->running && !outbox->next)
-        outbox->next = &record->link; /* a run that has sent everything may be made longer */
-    outbox->bytes += record->cost;
-    atomic_fetch_add(&outbox->topic->engine->outbox_bytes, record->cost);
+    if (pending->pos == pending->size)
+        free_pending_locked(outbox);
+    return record;
+}
+
+static size_t pack(uint8_t *to, const NrdNewRecord *record)
+{
+    const uint32_t sizes[2] = { (uint32_t)record->key_size, (uint32_t)record->payload_size };
+    memcpy(to, sizes, HEAD_BYTES);
+    if (record->key_size > 0)
+        memcpy(to + HEAD_BYTES, record->key, record->key_size);
+    if (record->payload_size > 0)
+        memcpy(to + HEAD_BYTES + record->key_size, record->payload, record->payload_size);
+    return HEAD_BYTES + record->key_size + record->payload_size;
 }
 
 void nrd_js_outbox_add(NrdJsOutbox *outbox, const NrdNewRecord *records, size_t n)
 {
-    g_mutex_lock(&outbox->lock);
+    size_t size = 0;
     for (size_t i = 0; i < n; i++)
-        add_locked(outbox, &records[i]);
+        size += HEAD_BYTES + records[i].key_size + records[i].payload_size;
+    if (n == 0)
+        return;
+    NrdJsPending *pending = g_malloc(sizeof *pending + size);
+    *pending = (NrdJsPending){ .cost = sizeof *pending + size, .size = size };
+    pending->link.data = pending;
+    for (size_t i = 0, pos = 0; i < n; i++)
+        pos += pack(pending->bytes + pos, &records[i]);
+    g_mutex_lock(&outbox->lock);
+    g_queue_push_tail_link(&outbox->pending, &pending->link);
+    outbox->n_added += n;
+    count_bytes(outbox, pending->cost);
     g_mutex_unlock(&outbox->lock);
+}
+
+guint nrd_js_outbox_n_locked(const NrdJsOutbox *outbox)
+{
+    return (guint)(outbox->n_added - outbox->n_stored);
 }
 
 void nrd_js_outboxes_fail(GPtrArray *outboxes, int error)
@@ -193,7 +258,8 @@ int nrd_js_outbox_check(NrdJsOutbox *outbox)
 {
     int rc = outbox->partition ? nrd_js_partition_usable(outbox->partition) : nrd_js_topic_usable(outbox->topic);
     g_mutex_lock(&outbox->lock);
-    if (rc == 0 && outbox->failing_errno > 0 && outbox->bytes >= FULL_BYTES)
+    if (rc == 0 && outbox->failing_errno > 0 &&
+        (outbox->bytes >= FULL_BYTES || nrd_js_outbox_n_locked(outbox) >= FULL_RECORDS))
         rc = -outbox->failing_errno;
     if (rc == 0 && outbox->untold_errno > 0)
         rc = -outbox->untold_errno;
@@ -206,8 +272,8 @@ NrdUrgency nrd_js_outbox_wrote(NrdJsOutbox *outbox)
 {
     int64_t linger_ms = nrd_js_topic_config(outbox->topic).linger_ms;
     g_mutex_lock(&outbox->lock);
-    guint n = outbox->records.length;
-    NrdUrgency urgency = outbox->bytes >= FULL_BYTES                          ? NRD_URGENCY_FULL
+    guint n = nrd_js_outbox_n_locked(outbox);
+    NrdUrgency urgency = outbox->bytes >= FULL_BYTES || n >= FULL_RECORDS     ? NRD_URGENCY_FULL
                          : outbox->bytes >= FLUSH_BYTES || n >= FLUSH_RECORDS ? NRD_URGENCY_NOW
                                                                               : NRD_URGENCY_LATER;
     if (n > 0 && urgency == NRD_URGENCY_LATER && !outbox->running)
@@ -250,7 +316,7 @@ static void on_closed(void *user_data, int error)
     Closing *closing = user_data;
     NrdJsOutbox *outbox = closing->outbox;
     g_mutex_lock(&outbox->lock);
-    guint n = outbox->records.length;
+    guint n = nrd_js_outbox_n_locked(outbox);
     nrd_js_outbox_stop_locked(outbox);
     if (error < 0 && n > 0 && error != -EIDRM)
         nrd_js_outbox_say_locked(outbox, NRD_LEVEL_ERROR, NULL,

@@ -27,6 +27,16 @@ typedef struct NrdJsOut {
     uint8_t payload[];
 } NrdJsOut;
 
+/* Records of one call that were not taken up yet, packed, since a record by itself takes so much more: for each the sizes of
+ * its key and of its payload (uint32_t, this machine's), and both. */
+typedef struct NrdJsPending {
+    GList link;
+    size_t cost; /* of all of it, in memory */
+    size_t pos;  /* of the next one */
+    size_t size;
+    uint8_t bytes[];
+} NrdJsPending;
+
 /* Somebody who waits for all records below `number`. */
 typedef struct NrdJsSyncWaiter {
     uint64_t number;
@@ -52,8 +62,10 @@ struct NrdJsOutbox {
     GMutex lock;
     /* guarded by lock */
     GQueue records; /* by their link, in order */
-    GList *next;    /* the first that is not out, of a run */
+    GQueue pending; /* ... those behind them, by their link */
+    GList *next;    /* the first that is not out, of a run; NULL: the first that is pending */
     uint64_t n_added;
+    uint64_t n_taken;  /* of those; the others are pending */
     uint64_t n_stored; /* all below are stored */
     size_t bytes;      /* that the records take in memory */
     uint32_t n_out;    /* a look, too */
@@ -77,6 +89,10 @@ struct NrdJsOutbox {
 
 void nrd_js_out_free(NrdJsOut *record);
 void nrd_js_outbox_free(void *user_data); /* nobody has a reference, and its timer may wait */
+
+guint nrd_js_outbox_n_locked(const NrdJsOutbox *outbox); /* records that it holds */
+/* The first of those that are pending: there is one. */
+NrdJsOut *nrd_js_outbox_take_up_locked(NrdJsOutbox *outbox);
 
 /* A line for the log, about a partition or (NULL) the topic, that is said when the lock is given back. */
 void nrd_js_outbox_say_locked(NrdJsOutbox *outbox, NrdLevel level, const NrdPartition *partition, const char *format,

@@ -247,7 +247,11 @@ static void send_one(NrdJsOutbox *outbox, NrdJsOut *record)
  * between. */
 static void send_locked(NrdJsOutbox *outbox)
 {
-    while (outbox->next && outbox->n_out < WINDOW && outbox->bytes_out < WINDOW_BYTES) {
+    while (outbox->n_out < WINDOW && outbox->bytes_out < WINDOW_BYTES) {
+        if (!outbox->next && outbox->n_taken < outbox->run_end)
+            outbox->next = &nrd_js_outbox_take_up_locked(outbox)->link;
+        if (!outbox->next)
+            break;
         NrdJsOut *record = outbox->next->data;
         if (record->number >= outbox->run_end)
             break;
@@ -289,8 +293,9 @@ void nrd_js_outbox_run_and_unlock(NrdJsOutbox *outbox)
     int rc = outbox->closed      ? -EIO
              : outbox->partition ? nrd_js_partition_usable(outbox->partition)
                                  : nrd_js_topic_usable(outbox->topic);
-    if (outbox->records.length == 0 || rc < 0) {
-        nrd_js_outbox_answer_locked(outbox, outbox->n_stored, outbox->records.length == 0 ? 0 : rc);
+    bool empty = nrd_js_outbox_n_locked(outbox) == 0;
+    if (empty || rc < 0) {
+        nrd_js_outbox_answer_locked(outbox, outbox->n_stored, empty ? 0 : rc);
         nrd_js_outbox_unlock(outbox);
         return;
     }

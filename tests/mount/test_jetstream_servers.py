@@ -350,6 +350,25 @@ def test_empty_records_are_bounded_by_their_memory(own_servers, mount_on):  # no
     assert number(part, "hwm") == n + 1
 
 
+def test_one_write_of_many_empty_records(tmp_path, mount_on):  # noqa: F811
+    """Takes a few times its bytes while no server answers, and not a hundred and thirty times."""
+    cluster = Cluster(tmp_path / "nats", 1).start()
+    try:
+        m = mount_on(cluster)
+        part = m.make("t")
+        produce(part, "before")
+        cluster.servers[0].kill()
+        fd = os.open(part + "/produce", os.O_WRONLY)
+        n = os.write(fd, b"\n" * 120_000)
+        assert n >= 100_000 and metric(m, "narad_outbox_bytes") < 16 * n
+        cluster.servers[0].start()
+        sync_until(fd)
+        os.close(fd)
+        assert number(part, "hwm") == n + 1
+    finally:
+        cluster.end()
+
+
 # -- a long time without an answer
 
 

@@ -21,7 +21,7 @@ static void test_timer_after_close(void)
     nrd_js_outbox_on_timer(outbox);
     g_assert_false(outbox->running);
     nrd_js_outbox_flush(outbox);
-    g_assert_true(!outbox->running && outbox->n_refs == 1 && outbox->records.length == 1);
+    g_assert_true(!outbox->running && outbox->n_refs == 1 && nrd_js_outbox_n_locked(outbox) == 1);
     nrd_js_outbox_free(outbox);
     g_assert_cmpuint(engine.outbox_bytes, ==, 0);
     nrd_js_topic_unref(topic);
