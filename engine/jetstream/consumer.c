@@ -15,6 +15,7 @@
 #include "engine/base/clock.h"
 
 #define SEEK_TRIES 5  /* another mount may do the same */
+#define FIND_TRIES 5  /* ... or replace what was listed */
 #define LOWER_MS 4000 /* mounts look for new settings once a second */
 
 /* ---- finding ---- */
@@ -70,8 +71,8 @@ static int info_of(NrdPartition *partition, uint64_t generation, int64_t patienc
                                 ret_why);
 }
 
-/* The one that is there, when it is another one than was known, or the first that is seen. */
-static int find(NrdPartition *partition, int64_t patience_ms, NrdJsConsumerInfo *ret_info, char **ret_why)
+/* -ENOENT: there is none; -EAGAIN: it was replaced meanwhile. */
+static int find_once(NrdPartition *partition, int64_t patience_ms, NrdJsConsumerInfo *ret_info, char **ret_why)
 {
     g_autoptr(GArray) generations = g_array_new(FALSE, FALSE, sizeof(uint64_t));
     int rc = list(partition, patience_ms, generations, ret_why);
@@ -83,7 +84,16 @@ static int find(NrdPartition *partition, int64_t patience_ms, NrdJsConsumerInfo 
         rc = info_of(partition, highest(generations), patience_ms, ret_info, ret_why);
     if (rc == 0)
         adopt(partition, highest(generations));
-    return rc;
+    return rc == -ENOENT ? -EAGAIN : rc;
+}
+
+/* The one that is there, when it is another one than was known, or the first that is seen. */
+static int find(NrdPartition *partition, int64_t patience_ms, NrdJsConsumerInfo *ret_info, char **ret_why)
+{
+    int rc = -EAGAIN;
+    for (int i = 0; rc == -EAGAIN && i < FIND_TRIES; i++)
+        rc = find_once(partition, patience_ms, ret_info, ret_why);
+    return rc == -EAGAIN ? -EIO : rc;
 }
 
 int nrd_js_consumer_look(NrdPartition *partition, int64_t patience_ms, NrdJsConsumerInfo *ret_info, char **ret_why)
@@ -216,16 +226,28 @@ static int set(NrdPartition *partition, const NrdJsConsumerInfo *info, char **re
 }
 
 /* Another mount may have made one at the same time, which is then found, and the lower one deleted. */
-static int find_or_make(NrdPartition *partition, char **ret_why)
+static int find_or_make_once(NrdPartition *partition, uint64_t known, char **ret_why)
 {
     NrdJsConsumerInfo info;
-    uint64_t known = nrd_js_leases_generation(partition);
     int rc = find(partition, NRD_JS_PATIENCE_MS, &info, ret_why);
     if (rc == -ENOENT) {
         rc = make_once(partition, known, ret_why);
         rc = rc < 0 ? rc : find(partition, NRD_JS_PATIENCE_MS, &info, ret_why);
     }
     return rc < 0 ? rc : set(partition, &info, ret_why);
+}
+
+/* Again when another thread has put another one in its place meanwhile. */
+static int find_or_make(NrdPartition *partition, char **ret_why)
+{
+    int rc = -EIO;
+    bool again = true;
+    for (int i = 0; rc == -EIO && again && i < FIND_TRIES; i++) {
+        uint64_t known = nrd_js_leases_generation(partition);
+        rc = find_or_make_once(partition, known, ret_why);
+        again = nrd_js_leases_generation(partition) != known;
+    }
+    return rc;
 }
 
 int nrd_js_partition_need_consumer(NrdPartition *partition)
@@ -240,10 +262,11 @@ int nrd_js_partition_need_consumer(NrdPartition *partition)
     atomic_store(&partition->has_consumer, rc == 0);
     if (atomic_load(&partition->n_doubts) != n_doubts) /* since it was looked: once more by its next use */
         atomic_store(&partition->has_consumer, false);
+    rc = nrd_js_partition_why(partition, rc);
     if (rc < 0 && rc != -EIDRM && rc != -ENODEV)
         nrd_diag(NRD_LEVEL_ERROR, nrd_js_partition_place(partition), "its consumer could not be made: %s",
                  why ? why : g_strerror(-rc));
-    return rc == -ENOENT ? -EIO : rc;
+    return rc;
 }
 
 /* ---- nobody answers under its name ---- */
@@ -295,7 +318,8 @@ int nrd_js_consumer_replace(NrdPartition *partition, uint64_t start_seq)
     int rc = -EIO;
     for (int i = 0; rc == -EIO && i < SEEK_TRIES; i++)
         rc = replace(partition, start_seq, &why);
-    if (rc < 0)
+    rc = nrd_js_partition_why(partition, rc);
+    if (rc < 0 && rc != -EIDRM)
         nrd_diag(NRD_LEVEL_ERROR, nrd_js_partition_place(partition), "the consumer could not be moved: %s",
                  why ? why : g_strerror(-rc));
     g_mutex_lock(&partition->lock);
@@ -308,5 +332,5 @@ int nrd_js_consumer_replace(NrdPartition *partition, uint64_t start_seq)
         nrd_js_leases_void(partition);
     nrd_js_partition_changed(partition);
     atomic_store(&partition->has_consumer, rc == 0);
-    return rc == -ENOENT ? -EIO : rc;
+    return rc;
 }

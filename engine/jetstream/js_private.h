@@ -151,6 +151,8 @@ const char *nrd_js_durability_of(const NrdEngine *engine, int replicas, bool in_
 
 /* Tries again to delete streams that this daemon has left over. Admin held. Blocks. */
 void nrd_js_orphans_sweep_admin_held(NrdEngine *engine);
+/* Streams of an incarnation that no topic has: deleted now, or later. Blocks. */
+void nrd_js_streams_abandon_admin_held(NrdEngine *engine, const NrdTopicRecord *record);
 void nrd_js_orphans_free(NrdEngine *engine); /* says what stays */
 
 /* ---- store.c ---- */
@@ -225,6 +227,8 @@ NrdPartition *nrd_js_partition_new(NrdTopic *topic, uint32_t number);
 void nrd_js_partition_free(NrdPartition *partition);
 NrdPlace nrd_js_partition_place(const NrdPartition *partition);
 int nrd_js_partition_usable(NrdPartition *partition) NRD_MUST_CHECK; /* -EIDRM, -EIO poisoned */
+/* Why something about its stream has failed (rc < 0): -EIDRM the topic was removed meanwhile; a stream that is gone otherwise is -EIO. */
+int nrd_js_partition_why(const NrdPartition *partition, int rc);
 /* Whether records may be produced to it: -EIO when only synced ones will do and its stream syncs none. May block, as looking. */
 int nrd_js_partition_check_durable(NrdPartition *partition) NRD_MUST_CHECK;
 /* Asks the servers. -ENOENT: the stream is gone. Blocks. */
@@ -317,6 +321,8 @@ int64_t nrd_js_delivery_deadline(NrdPartition *partition, int64_t came_ms); /* m
  * may be NULL). */
 char *nrd_js_lease_subject(NrdPartition *partition, uint64_t offset, uint64_t nonce, int64_t *ret_deadline_ms,
                            int64_t *ret_end_ms);
+/* How many there are; those that have lapsed on the servers are none. */
+guint nrd_js_leases_n_live(NrdPartition *partition);
 /* Forgets a lease that nobody was given; its delivery is still the caller's. */
 void nrd_js_lease_drop(NrdPartition *partition, uint64_t nonce);
 

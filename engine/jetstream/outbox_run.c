@@ -294,8 +294,10 @@ void nrd_js_outbox_run_and_unlock(NrdJsOutbox *outbox)
              : outbox->partition ? nrd_js_partition_usable(outbox->partition)
                                  : nrd_js_topic_usable(outbox->topic);
     bool empty = nrd_js_outbox_n_locked(outbox) == 0;
+    if (empty && rc != -EIDRM)
+        rc = 0; /* what is not there fails of nothing but the end of its topic */
     if (empty || rc < 0) {
-        nrd_js_outbox_answer_locked(outbox, outbox->n_stored, empty ? 0 : rc);
+        nrd_js_outbox_answer_locked(outbox, outbox->n_stored, rc);
         nrd_js_outbox_unlock(outbox);
         return;
     }

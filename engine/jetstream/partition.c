@@ -58,6 +58,13 @@ int nrd_js_partition_usable(NrdPartition *partition)
     return rc < 0 ? rc : poisoned ? -EIO : 0;
 }
 
+int nrd_js_partition_why(const NrdPartition *partition, int rc)
+{
+    if (rc < 0 && atomic_load(&partition->topic->deleted))
+        return -EIDRM;
+    return rc == -ENOENT ? -EIO : rc;
+}
+
 int nrd_js_partition_check_durable(NrdPartition *partition)
 {
     uint64_t first, last;
@@ -276,7 +283,7 @@ int nrd_js_partition_last(NrdPartition *partition, bool fresh, uint64_t *ret_fir
     if (rc == 0)
         rc = nrd_js_partition_usable(partition); /* what was seen may have poisoned it */
     if (rc < 0)
-        return rc == -ENOENT ? -EIO : rc;
+        return nrd_js_partition_why(partition, rc);
     g_mutex_lock(&partition->lock);
     *ret_first = MAX(partition->info.first_seq, 1); /* 0 of a stream that never had a message */
     *ret_last = partition->info.last_seq;

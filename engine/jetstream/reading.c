@@ -197,7 +197,7 @@ int nrd_js_reader_read(NrdReader *reader, uint64_t pos, void *buf, size_t size, 
     }
     g_mutex_unlock(&reader->lock);
     if (rc < 0 && done == 0)
-        return rc;
+        return nrd_js_partition_why(reader->partition, rc);
     *ret_size = done;
     return 0;
 }

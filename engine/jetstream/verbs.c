@@ -36,11 +36,11 @@ int nrd_js_partition_reopen(NrdPartition *partition)
     rc = nrd_js_partition_look(partition, NRD_JS_PATIENCE_MS);
     if (rc == 0 && poison)
         rc = accept_rewound(partition, created);
-    if (rc == -ENOENT || rc == -EIO) {
+    bool gone = rc == -ENOENT;
+    rc = nrd_js_partition_why(partition, rc);
+    if (rc == -EIO)
         nrd_topic_refuse(partition->topic, partition->number, "ctl: \"reopen\" refused: %s",
-                         rc == -ENOENT ? "the servers have no such stream" : "the stream cannot be looked at");
-        rc = -EIO;
-    }
+                         gone ? "the servers have no such stream" : "the stream cannot be looked at");
     return rc;
 }
 
