@@ -159,14 +159,8 @@ void nrd_js_topic_take_sure(NrdTopicConsumer *consumer, NrdDeliverFn deliver, vo
 
 int nrd_js_topic_take_batch(NrdTopicConsumer *consumer, NrdBatch *batch)
 {
-    NrdTopic *topic = consumer->topic;
-    uint32_t n = nrd_js_topic_n_partitions(topic);
-    uint32_t first = atomic_fetch_add(&topic->turn, 1);
-    int rc = 0;
     batch->full = false;
-    for (uint32_t i = 0; rc == 0 && !batch->full && i < n; i++)
-        rc = nrd_js_now_batch(nrd_js_topic_partition(topic, (first + i) % n), batch);
-    return batch->holds->len > 0 ? 0 : rc;
+    return nrd_js_now_topic_batch(consumer->topic, batch);
 }
 
 bool nrd_js_topic_take_cancel(NrdTopic *topic, NrdWaiter *waiter)

@@ -86,6 +86,18 @@ void nrd_js_leases_limit_wait(NrdPartition *partition, int64_t wait_ms)
     g_mutex_unlock(&partition->leases->lock);
 }
 
+/* ---- counting ---- */
+
+guint nrd_js_leases_n_live(NrdPartition *partition)
+{
+    NrdJsLeases *leases = partition->leases;
+    g_mutex_lock(&leases->lock);
+    nrd_counter_add(NRD_COUNTER_LEASES_EXPIRED, nrd_js_returned_lapse_locked(leases));
+    guint n = g_hash_table_size(leases->leases);
+    g_mutex_unlock(&leases->lock);
+    return n;
+}
+
 /* ---- making ---- */
 
 static void forget_lapsed_locked(NrdJsLeases *leases)

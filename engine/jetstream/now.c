@@ -5,9 +5,11 @@
 
 /* ---- what is there now, at once ---- */
 
+#define FEWEST 2 /* of each partition of a topic, so that a small batch has some of many */
 #define FEW 8
 #define MANY 256
-#define SILENCE_MS 500
+#define SILENCE_MS 750
+#define EXPIRES_MS 500 /* less than SILENCE_MS */
 #define LAST_MS 50
 
 /* How long to wait for the next record of a round. The servers send what is there without a pause, and say nothing when there
@@ -48,13 +50,15 @@ static int why_silent(NrdPartition *partition)
     return nrd_js_partition_has_deliverable(partition) ? -EAGAIN : 0;
 }
 
-/* Appends up to n records of the partition to `gots`. -ESRCH: nobody answers for the consumer; -EAGAIN: see why_silent. */
+/* Appends up to n records of the partition to `gots`. -ESRCH: nobody answers for the consumer; -EAGAIN: see why_silent. A pull for
+ * many, which is made when there was more, ends on the servers: they keep none that is answered when nobody waits any more. With
+ * a time of its own one that finds nothing would last for that, so the first has none. */
 static int pull_once(NrdPartition *partition, guint n, GPtrArray *gots)
 {
     NrdJsRound *round = NULL;
     int rc = nrd_js_partition_need_consumer(partition);
     if (rc == 0)
-        rc = nrd_js_round_ask(partition, n, &round);
+        rc = nrd_js_round_ask(partition, n, n > FEW ? EXPIRES_MS : 0, &round);
     if (rc < 0)
         return rc;
     rc = collect(partition, round, n, gots);
@@ -76,14 +80,31 @@ static int pull_of_any(NrdPartition *partition, guint n, GPtrArray *gots)
     return rc == -ESRCH ? -EIO : rc == -EAGAIN ? 0 : rc;
 }
 
+/* How many of n this daemon may ask for: with every slot of max_in_flight taken the servers would not answer. What other mounts
+ * hold is not known here. */
+static int limit(NrdPartition *partition, guint *n)
+{
+    uint64_t max = (uint64_t)nrd_js_topic_config(partition->topic).max_in_flight;
+    uint64_t held = nrd_js_leases_n_live(partition) + nrd_js_hand_count(partition);
+    if (held < max) {
+        *n = (guint)MIN(*n, max - held);
+        return 0;
+    }
+    if (nrd_js_partition_look(partition, NRD_JS_GLANCE_MS) < 0 || nrd_js_partition_is_silent(partition))
+        return nrd_js_partition_why(partition, -EIO);
+    *n = nrd_js_partition_has_deliverable(partition) ? 1 : 0; /* what was given back needs no slot */
+    return 0;
+}
+
 /* See ask_again_locked. */
 static int pull_now(NrdPartition *partition, guint n, GPtrArray *gots)
 {
     int rc = pull_of_any(partition, n, gots);
-    if (rc < 0 || gots->len > 0 || !nrd_js_partition_may_lag(partition))
-        return rc;
-    g_usleep(NRD_JS_LAG_MS * 1000);
-    return pull_of_any(partition, n, gots);
+    if (rc == 0 && gots->len == 0 && nrd_js_partition_may_lag(partition)) {
+        g_usleep(NRD_JS_LAG_MS * 1000);
+        rc = pull_of_any(partition, n, gots);
+    }
+    return nrd_js_partition_why(partition, rc);
 }
 
 static void return_to_hand(NrdJsPulls *pulls, NrdPartition *partition, GPtrArray *gots, guint from)
@@ -136,21 +157,63 @@ static void copy_hand(NrdJsPulls *pulls, NrdPartition *partition, NrdBatch *batc
     copy_all(pulls, partition, gots, batch);
 }
 
+/* Asks for up to n more; *ret_more: there may be others. */
+static int take_some(NrdPartition *partition, guint n, NrdBatch *batch, bool *ret_more)
+{
+    g_autoptr(GPtrArray) gots = g_ptr_array_new();
+    int rc = limit(partition, &n);
+    if (rc == 0 && n > 0)
+        rc = pull_now(partition, n, gots);
+    *ret_more = rc == 0 && n > 0 && gots->len == n;
+    copy_all(partition->topic->engine->pulls, partition, gots, batch);
+    return rc;
+}
+
+/* What is in the hand comes first. */
+static int begin_batch(NrdPartition *partition, NrdBatch *batch)
+{
+    int rc = nrd_js_pull_why_not(partition->topic->engine, partition->topic, partition);
+    if (rc == 0 && !batch->full)
+        copy_hand(partition->topic->engine->pulls, partition, batch);
+    return rc;
+}
+
 int nrd_js_now_batch(NrdPartition *partition, NrdBatch *batch)
 {
-    NrdJsPulls *pulls = partition->topic->engine->pulls;
-    int rc = nrd_js_pull_why_not(partition->topic->engine, partition->topic, partition);
-    if (rc == 0)
-        copy_hand(pulls, partition, batch);
-    for (guint n = FEW; rc == 0 && !batch->full; n = MIN(2 * n, MANY)) {
-        g_autoptr(GPtrArray) gots = g_ptr_array_new();
-        rc = pull_now(partition, n, gots);
-        guint n_got = gots->len;
-        copy_all(pulls, partition, gots, batch);
-        if (n_got < n)
-            break;
+    bool more = true;
+    int rc = begin_batch(partition, batch);
+    for (guint n = FEW; rc == 0 && more && !batch->full; n = MIN(2 * n, MANY))
+        rc = take_some(partition, n, batch, &more);
+    return rc;
+}
+
+/* Of each partition in turn, from `first` on, n records, if there may be any; *n_left: how many may have more. */
+static int take_round(NrdTopic *topic, uint32_t first, guint n, bool *ends, uint32_t n_partitions, uint32_t *n_left,
+                      NrdBatch *batch)
+{
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && !batch->full && i < n_partitions; i++) {
+        uint32_t number = (first + i) % n_partitions;
+        bool more = true;
+        if (!ends[number])
+            rc = take_some(nrd_js_topic_partition(topic, number), n, batch, &more);
+        ends[number] |= !more;
+        *n_left -= !more;
     }
     return rc;
+}
+
+int nrd_js_now_topic_batch(NrdTopic *topic, NrdBatch *batch)
+{
+    uint32_t n_partitions = nrd_js_topic_n_partitions(topic), n_left = n_partitions;
+    uint32_t first = atomic_fetch_add(&topic->turn, 1);
+    g_autofree bool *ends = g_new0(bool, n_partitions);
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < n_partitions; i++)
+        rc = begin_batch(nrd_js_topic_partition(topic, (first + i) % n_partitions), batch);
+    for (guint n = FEWEST; rc == 0 && n_left > 0 && !batch->full; n = MIN(2 * n, MANY))
+        rc = take_round(topic, first, n, ends, n_partitions, &n_left, batch);
+    return batch->holds->len > 0 ? 0 : rc;
 }
 
 /* One that is there, on this thread. */

@@ -200,8 +200,9 @@ bool nrd_js_pull_cancel(NrdJsPulls *pulls, NrdWaiter *waiter);
 
 typedef struct NrdJsRound NrdJsRound;
 
-/* Asks the partition's consumer for up to n records that are there now. -EIO. May block, as subscribing. */
-int nrd_js_round_ask(NrdPartition *partition, guint n, NrdJsRound **ret_round) NRD_MUST_CHECK;
+/* Asks the partition's consumer for up to n records that are there now; the servers say that there are no more within
+ * expires_ms, unless it is 0: but when there is none at all not before that. -EIO. May block, as subscribing. */
+int nrd_js_round_ask(NrdPartition *partition, guint n, int expires_ms, NrdJsRound **ret_round) NRD_MUST_CHECK;
 int64_t nrd_js_round_asked_ms(const NrdJsRound *round);
 /* The next answer, the caller's; NULL: none has come in that time. Blocks. */
 natsMsg *nrd_js_round_next(NrdJsRound *round, int64_t wait_ms);
@@ -210,8 +211,9 @@ void nrd_js_round_leave(NrdJsRound *round, bool answered);
 
 /* ---- now.c ---- */
 
-/* As nrd_partition_take_sure and nrd_partition_take_batch. Block for the servers' answer. */
+/* As nrd_partition_take_sure, nrd_partition_take_batch and nrd_topic_take_batch. Block for the servers' answer. */
 void nrd_js_now_one(NrdTopic *topic, NrdPartition *partition, NrdDeliverFn deliver, void *user_data);
 int nrd_js_now_batch(NrdPartition *partition, NrdBatch *batch) NRD_MUST_CHECK;
+int nrd_js_now_topic_batch(NrdTopic *topic, NrdBatch *batch) NRD_MUST_CHECK;
 
 #endif

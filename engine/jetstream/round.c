@@ -45,7 +45,7 @@ static void on_message(natsConnection *nats, natsSubscription *sub, natsMsg *msg
         natsMsg_Destroy(msg);
 }
 
-int nrd_js_round_ask(NrdPartition *partition, guint n, NrdJsRound **ret_round)
+int nrd_js_round_ask(NrdPartition *partition, guint n, int expires_ms, NrdJsRound **ret_round)
 {
     NrdJsConn *conn = partition->topic->engine->conn;
     NrdJsRound *round = g_new0(NrdJsRound, 1);
@@ -56,7 +56,8 @@ int nrd_js_round_ask(NrdPartition *partition, guint n, NrdJsRound **ret_round)
     g_cond_init(&round->came);
     g_queue_init(&round->msgs);
     g_autofree char *inbox = nrd_js_new_inbox(conn);
-    g_autofree char *json = g_strdup_printf("{\"batch\":%u,\"no_wait\":true}", n);
+    g_autofree char *expires = expires_ms > 0 ? g_strdup_printf(",\"expires\":%d000000", expires_ms) : g_strdup("");
+    g_autofree char *json = g_strdup_printf("{\"batch\":%u,\"no_wait\":true%s}", n, expires);
     natsStatus s = natsConnection_Subscribe(&round->inbox, nrd_js_conn_nats(conn), inbox, on_message, round);
     if (s != NATS_OK || natsSubscription_SetOnCompleteCB(round->inbox, unref_round, round) != NATS_OK)
         unref_round(round); /* the subscription's: it calls nobody, or is closed */

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 
-from support import NARADFS, Failed, Mount, wait_for
+from support import NARADFS, Failed, Mount, read_file, wait_for
 
 SERVER = shutil.which("nats-server")
 N_ACCOUNTS = 12  # mounts of one test, and of those that are being emptied meanwhile
@@ -62,6 +62,13 @@ class Server:
     def kill(self):
         self.process.kill()
         self.process.wait(30)
+
+    def hang(self):
+        """Stopped, which its threads are some time after they were told."""
+        self.process.send_signal(signal.SIGSTOP)
+        tasks = f"/proc/{self.process.pid}/task"
+        wait_for(lambda: all(b"State:\tT" in read_file(f"{tasks}/{task}/status") for task in os.listdir(tasks)),
+                 "the server to stop")
 
     def end(self):
         """Whatever its state."""

@@ -108,6 +108,8 @@ def test_programs_that_believe_the_size(m):
     assert read_file(m.base + "/copy/p00000/log") == read_file(m.base + "/copy/p00000/from/start") == lines(*range(2000))
     shell(f"tar -C {m.mnt} -cf {m.base}/tar topics/believed; tar -xf {m.base}/tar -C {m.base}")
     assert os.stat(m.base + "/topics/believed/p00000/log").st_size == 0
+    with open(part + "/log", "rb") as source, open(m.base + "/sent", "wb") as sink:
+        assert os.sendfile(sink.fileno(), source.fileno(), 0, 100) == 0
     assert number(part, "in_flight") == 0 and number(part, "lag") == 2000
 
 

@@ -71,7 +71,7 @@ def test_an_fsync_waits_for_acks(one_server, mount_on, file):
     with Consumer(part) as reader:
         reader.read()
         receipt = None if file == "consume" else take(part)[0]["handle"]
-        one_server.servers[0].process.send_signal(signal.SIGSTOP)
+        one_server.servers[0].hang()
         if file == "consume":
             reader.write(b"ack 0\n")
             sync = Background(reader.sync)
@@ -276,7 +276,7 @@ def test_an_extension_is_not_believed_before_it_is_confirmed(one_server, mount_o
     produce(part, "a")
     receipt = take(part)[0]["handle"].encode() + b"\n"
     fd = os.open(part + "/ack", os.O_WRONLY)
-    one_server.servers[0].process.send_signal(signal.SIGSTOP)
+    one_server.servers[0].hang()
     assert fails(os.write, fd, b"extend " + receipt) == errno.EIO
     time.sleep(1.5)
     assert fails(os.write, fd, receipt) == errno.ESTALE  # it has ended when it would have
@@ -359,6 +359,19 @@ def test_what_poll_has_taken_is_leased_in_full(m, name):
         reader.write(b"ack 0\n")
         reader.sync()
     assert number(part, "frontier") == 1
+
+
+def test_a_drain_asks_for_nothing_when_all_slots_are_taken_here(m, name, servers):
+    """The servers would not answer, and keep the question."""
+    part = m.make(name, max_in_flight=1)
+    produce(part, "a", "b")
+    receipt = take(part, 1)[0]["handle"]
+    stream = stream_of(m.topic(name))
+    consumer = servers.ask("$JS.API.CONSUMER.NAMES." + stream)["consumers"][0]
+    assert read_file(part + "/drain") == b""
+    assert servers.ask(f"$JS.API.CONSUMER.INFO.{stream}.{consumer}")["num_waiting"] == 0
+    ack(part, receipt, sync=True)
+    assert read_file(part + "/drain") == b"b\n"
 
 
 # -- a consumer that is deleted
@@ -449,7 +462,7 @@ def test_waits_for_a_silent_stream_hold_up_no_fsync(tmp_path, mount_on):
         well = next(each for each in topics if leaders[each] != leaders[silent])
         other = mount_on(SimpleNamespace(url=f"nats://127.0.0.1:{leaders[well].port}"), "replicas=1")
         produce(other.part(well), "a")
-        leaders[silent].process.send_signal(signal.SIGSTOP)
+        leaders[silent].hang()
         readers = [Consumer(other.part(silent), flags=os.O_RDWR) for _ in range(40)]
         waits = [Background(each.read) for each in readers]
         time.sleep(2)
