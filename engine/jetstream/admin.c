@@ -118,8 +118,7 @@ void nrd_js_orphans_free(NrdEngine *engine)
     g_ptr_array_unref(engine->orphans);
 }
 
-/* Now, or later. */
-static void delete_streams(NrdEngine *engine, const NrdTopicRecord *record)
+void nrd_js_streams_abandon_admin_held(NrdEngine *engine, const NrdTopicRecord *record)
 {
     g_autofree char *why = NULL;
     int rc = nrd_js_topic_delete_streams(engine, record, &why);
@@ -142,12 +141,12 @@ static int create_admin_held(NrdEngine *engine, const NrdTopicRecord *record, Nr
         return rc;
     rc = nrd_js_topic_make_streams(engine, record, 0);
     if (rc < 0) {
-        delete_streams(engine, record);
+        nrd_js_streams_abandon_admin_held(engine, record);
         return rc;
     }
     rc = nrd_js_store_put(engine, record, revision, &written, ret_why);
     if (rc == -EBUSY) { /* another daemon was faster; for certain, as no other failure is */
-        delete_streams(engine, record);
+        nrd_js_streams_abandon_admin_held(engine, record);
         rc = -EEXIST;
     } else if (rc < 0) {
         add_orphan(engine, record, DOUBT_UNWANTED, revision, NULL);
@@ -195,7 +194,7 @@ static int remove_record_admin_held(NrdTopic *topic, const NrdTopicRecord *recor
     int rc = nrd_js_store_remove(engine, topic->name, revision, &why);
     (void)!nrd_js_follow_admin_held(engine, NULL);
     if (rc == 0)
-        delete_streams(engine, record);
+        nrd_js_streams_abandon_admin_held(engine, record);
     else
         nrd_diag(NRD_LEVEL_ERROR, nrd_js_topic_place(topic), "the topic could not be removed: %s",
                  why ? why : g_strerror(-rc));

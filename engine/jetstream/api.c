@@ -233,23 +233,34 @@ int nrd_js_message_get(NrdJsConn *conn, const char *stream, uint64_t sequence, c
     return 0;
 }
 
-int nrd_js_put(NrdJsConn *conn, const char *subject, const void *data, size_t size, bool tombstone, uint64_t expected,
+int nrd_js_put(NrdJsConn *conn, const char *subject, const void *data, size_t size, const NrdJsPut *how,
                uint64_t *ret_sequence, char **ret_why)
 {
     char number[24];
-    g_snprintf(number, sizeof number, "%" G_GUINT64_FORMAT, expected);
+    const char *headers[11] = { NULL };
+    int n = 0;
+    g_snprintf(number, sizeof number, "%" G_GUINT64_FORMAT, how->last_seq);
     g_autofree char *id = g_uuid_string_random(); /* a repetition is the same publish */
-    const char *headers[] = {
-        "Nats-Msg-Id", id, "Nats-Expected-Last-Subject-Sequence", number, tombstone ? "KV-Operation" : NULL, "DEL", NULL
-    };
+    headers[n++] = "Nats-Msg-Id";
+    headers[n++] = id;
+    headers[n++] = "Nats-Expected-Last-Sequence";
+    headers[n++] = number;
+    if (how->first) {
+        headers[n++] = "Nats-Expected-Last-Subject-Sequence";
+        headers[n++] = "0";
+    }
+    if (how->tombstone) {
+        headers[n++] = "KV-Operation";
+        headers[n++] = "DEL";
+    }
     return ask_patiently(conn, subject, headers, data, size, NRD_JS_PATIENCE_MS, nrd_js_read_published, ret_sequence,
                          ret_why);
 }
 
 #define NEVER "4611686018427387904" /* 2^62: no stream ends there */
 
-int nrd_js_probe_last(NrdJsConn *conn, const char *subject, uint64_t *ret_last, char **ret_why)
+int nrd_js_probe_last(NrdJsConn *conn, const char *subject, int64_t patience_ms, uint64_t *ret_last, char **ret_why)
 {
     static const char *const headers[] = { "Nats-Expected-Last-Sequence", NEVER, NULL };
-    return ask_patiently(conn, subject, headers, "", 0, NRD_JS_PATIENCE_MS, nrd_js_read_wrong_last, ret_last, ret_why);
+    return ask_patiently(conn, subject, headers, "", 0, patience_ms, nrd_js_read_wrong_last, ret_last, ret_why);
 }

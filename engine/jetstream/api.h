@@ -60,13 +60,20 @@ int nrd_js_consumer_names(NrdJsConn *conn, const char *stream, int64_t patience_
 int nrd_js_message_get(NrdJsConn *conn, const char *stream, uint64_t sequence, const char *subject,
                        NrdJsMessage *ret_message, char **ret_why) NRD_MUST_CHECK;
 
-/* Publishes and waits: the sequence. expected: the subject's last sequence, 0 none; -EBUSY when it is another. A failure
- * leaves open whether it was stored. */
-int nrd_js_put(NrdJsConn *conn, const char *subject, const void *data, size_t size, bool tombstone, uint64_t expected,
+typedef struct NrdJsPut {
+    uint64_t last_seq; /* of the whole stream, behind which it is to be stored */
+    bool first;        /* nothing of its subject is there */
+    bool tombstone;
+} NrdJsPut;
+
+/* Publishes and waits: the sequence. -EBUSY when the stream ends elsewhere, or has something of its subject: then it was not
+ * stored, and will not be. Another failure leaves open whether it was. */
+int nrd_js_put(NrdJsConn *conn, const char *subject, const void *data, size_t size, const NrdJsPut *how,
                uint64_t *ret_sequence, char **ret_why) NRD_MUST_CHECK;
 
 /* The last sequence of the whole stream that takes the subject, behind all that reached its leader before: by publishing what
  * is stored only at a sequence that no stream has. Nothing is stored. */
-int nrd_js_probe_last(NrdJsConn *conn, const char *subject, uint64_t *ret_last, char **ret_why) NRD_MUST_CHECK;
+int nrd_js_probe_last(NrdJsConn *conn, const char *subject, int64_t patience_ms, uint64_t *ret_last,
+                      char **ret_why) NRD_MUST_CHECK;
 
 #endif

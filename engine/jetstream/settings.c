@@ -45,6 +45,7 @@ typedef struct Change {
     const NrdAttr *attr;
     const char *text;
     size_t size;
+    uint32_t *ret_made; /* streams up to that partition */
 } Change;
 
 #define LONGEST_KEY 48000 /* the servers take headers of 64 KiB */
@@ -191,7 +192,22 @@ static int apply_config(NrdTopic *topic, NrdTopicRecord *record, const Change *c
     if (rc < 0)
         return refuse(topic, rc, why ? why : g_strerror(-rc));
     rc = check_config(topic, &old, &record->config);
+    if (rc == 0 && old.partitions < record->config.partitions)
+        *change->ret_made = (uint32_t)record->config.partitions;
     return rc < 0 ? rc : nrd_js_topic_make_streams(topic->engine, record, (uint32_t)old.partitions);
+}
+
+/* The topic was removed meanwhile, by who did not know of them. */
+static void unmake_streams(NrdTopic *topic, uint32_t n)
+{
+    g_mutex_lock(&topic->lock);
+    NrdTopicRecord *record = nrd_topic_record_copy(topic->record);
+    g_mutex_unlock(&topic->lock);
+    record->config.partitions = n;
+    g_mutex_lock(&topic->engine->admin);
+    nrd_js_streams_abandon_admin_held(topic->engine, record);
+    g_mutex_unlock(&topic->engine->admin);
+    nrd_topic_record_free(record);
 }
 
 /* The streams first: see apply_retention. A record that another mount has changed since stays. */
@@ -229,8 +245,13 @@ static int apply_retention(NrdTopic *topic, const Change *change, const NrdTopic
 
 int nrd_js_topic_config_write(NrdTopic *topic, const char *text, size_t size)
 {
-    return change_record(topic,
-                         &(Change){ .apply = apply_config, .finish = apply_retention, .text = text, .size = size });
+    uint32_t n_made = 0;
+    int rc = change_record(
+        topic,
+        &(Change){ .apply = apply_config, .finish = apply_retention, .text = text, .size = size, .ret_made = &n_made });
+    if (rc == -EIDRM && n_made > 0)
+        unmake_streams(topic, n_made);
+    return rc;
 }
 
 NrdTopicConfig nrd_js_topic_config(NrdTopic *topic)

@@ -1,6 +1,13 @@
 /* Records of topics in a key-value bucket: their text is that of engine/meta/topic_record.h, their key the topic's name. A
- * change names the revision that it follows, so of two daemons that change one topic at once one is refused and looks again. */
+ * change names the revision that it follows, so of two daemons that change one topic at once one is refused and looks again.
+ *
+ * The servers compare the revision of a key when a message reaches their leader, and not once more when they store it: of two that
+ * are under way at once both may pass (2.9). The end of the whole stream they compare when they store. So a write is stored only
+ * where the bucket ended before its key was looked at: what has that revision then has it still. Whoever changes another topic in
+ * between makes it look again. */
 #include "engine/jetstream/js_private.h"
+
+#include "engine/base/clock.h"
 
 void nrd_js_entry_clear(NrdJsEntry *entry)
 {
@@ -37,26 +44,73 @@ int nrd_js_store_next(NrdEngine *engine, uint64_t sequence, NrdJsEntry *ret_entr
     return get_entry(engine, sequence, NRD_JS_KV_SUBJECT ">", ret_entry, ret_why);
 }
 
+int nrd_js_store_get(NrdEngine *engine, const char *name, NrdJsEntry *ret_entry, char **ret_why)
+{
+    g_autofree char *subject = subject_of(name);
+    return get_entry(engine, 1, subject, ret_entry, ret_why);
+}
+
+/* Of a key as it is now; 0: it has never been there. */
+static int revision_of(NrdEngine *engine, const char *name, uint64_t *ret_revision, char **ret_why)
+{
+    NrdJsEntry entry = { .name = NULL };
+    int rc = nrd_js_store_get(engine, name, &entry, ret_why);
+    if (rc == 0 || rc == -ENOENT)
+        *ret_revision = rc == 0 ? entry.revision : 0;
+    nrd_js_entry_clear(&entry);
+    return rc == -ENOENT ? 0 : rc;
+}
+
+/* One try. -EAGAIN: the bucket has grown meanwhile, perhaps by something of another key. */
+static int try_write(NrdEngine *engine, const char *name, GBytes *text, uint64_t revision, uint64_t *ret_revision,
+                     char **ret_why)
+{
+    NrdJsStreamInfo bucket;
+    uint64_t now = 0;
+    gsize size = 0;
+    g_autofree char *subject = subject_of(name);
+    int rc = nrd_js_stream_info(engine->conn, NRD_JS_KV_STREAM, NRD_JS_PATIENCE_MS, &bucket, ret_why);
+    if (rc == 0)
+        rc = revision_of(engine, name, &now, ret_why);
+    if (rc < 0)
+        return rc == -ENOENT ? -EIO : rc;
+    if (now != revision)
+        return -EBUSY;
+    const void *data = text ? g_bytes_get_data(text, &size) : "";
+    NrdJsPut how = { .last_seq = bucket.last_seq, .first = revision == 0, .tombstone = !text };
+    rc = nrd_js_put(engine->conn, subject, data, size, &how, ret_revision, ret_why);
+    return rc == -EBUSY ? -EAGAIN : rc;
+}
+
+#define PAUSE_MS 20 /* at most, against daemons that change other topics at the same time */
+
+/* text NULL: a removal. */
+static int write_entry(NrdEngine *engine, const char *name, GBytes *text, uint64_t revision, uint64_t *ret_revision,
+                       char **ret_why)
+{
+    int64_t until_ms = nrd_clock_mono_ms() + NRD_JS_PATIENCE_MS;
+    int rc = -EAGAIN;
+    for (int i = 0; rc == -EAGAIN && nrd_clock_mono_ms() < until_ms; i++) {
+        if (i > 0 && !nrd_js_pause(engine->conn, g_random_int_range(0, MIN(i, PAUSE_MS) + 1)))
+            return -ENODEV;
+        rc = try_write(engine, name, text, revision, ret_revision, ret_why);
+    }
+    return rc == -EAGAIN ? -EBUSY : rc;
+}
+
 int nrd_js_store_put(NrdEngine *engine, const NrdTopicRecord *record, uint64_t revision, uint64_t *ret_revision,
                      char **ret_why)
 {
     size_t size;
-    g_autofree char *text = nrd_topic_record_encode(record, &size);
-    g_autofree char *subject = subject_of(record->name);
-    return nrd_js_put(engine->conn, subject, text, size, false, revision, ret_revision, ret_why);
+    char *text = nrd_topic_record_encode(record, &size);
+    g_autoptr(GBytes) bytes = g_bytes_new_take(text, size);
+    return write_entry(engine, record->name, bytes, revision, ret_revision, ret_why);
 }
 
 int nrd_js_store_remove(NrdEngine *engine, const char *name, uint64_t revision, char **ret_why)
 {
     uint64_t sequence;
-    g_autofree char *subject = subject_of(name);
-    return nrd_js_put(engine->conn, subject, "", 0, true, revision, &sequence, ret_why);
-}
-
-int nrd_js_store_get(NrdEngine *engine, const char *name, NrdJsEntry *ret_entry, char **ret_why)
-{
-    g_autofree char *subject = subject_of(name);
-    return get_entry(engine, 1, subject, ret_entry, ret_why);
+    return write_entry(engine, name, NULL, revision, &sequence, ret_why);
 }
 
 bool nrd_js_entry_has_id(const NrdJsEntry *entry, const char *id)
@@ -81,13 +135,9 @@ int nrd_js_store_touch(NrdEngine *engine, const char *name, const char *id, bool
         NrdJsEntry entry = { .name = NULL };
         rc = nrd_js_store_get(engine, name, &entry, NULL);
         *ret_there = rc == 0 && nrd_js_entry_has_id(&entry, id);
-        if (*ret_there) {
-            gsize size;
-            const void *text = g_bytes_get_data(entry.text, &size);
-            g_autofree char *subject = subject_of(name);
-            uint64_t revision;
-            rc = nrd_js_put(engine->conn, subject, text, size, false, entry.revision, &revision, NULL);
-        }
+        uint64_t revision;
+        if (*ret_there)
+            rc = write_entry(engine, name, entry.text, entry.revision, &revision, NULL);
         nrd_js_entry_clear(&entry);
     }
     return rc == -ENOENT ? 0 : rc;

@@ -13,6 +13,7 @@
 #include "engine/base/clock.h"
 
 #define DEAD_MS 120000 /* four times as long as a removal keeps streams closed */
+#define PROBE_MS 2000  /* before it is looked why nobody answers */
 
 static NrdJsStreamConfig stream_config(NrdEngine *engine, const NrdTopicRecord *record)
 {
@@ -150,6 +151,27 @@ static int set_closed(const Work *work, const char *stream, const char *closed, 
     return rc == 0 && !is_closed_for(&info, work->remover) ? -EBUSY : rc;
 }
 
+/* Where the stream ends, now that it is closed. Nobody answers when another remover has closed it for himself in the same moment,
+ * or has deleted it: that is looked at, as waiting does not help. */
+static int probe(const Work *work, const char *stream, const char *closed, uint64_t *ret_last, char **ret_why)
+{
+    NrdJsConn *conn = work->engine->conn;
+    int64_t until_ms = nrd_clock_mono_ms() + NRD_JS_PATIENCE_MS;
+    for (;;) {
+        NrdJsStreamInfo info;
+        int64_t asked_ms = nrd_clock_mono_ms();
+        int rc = nrd_js_probe_last(conn, closed, PROBE_MS, ret_last, ret_why);
+        bool answered = rc != -EIO || nrd_clock_mono_ms() - asked_ms < PROBE_MS / 2;
+        if (answered || nrd_clock_mono_ms() >= until_ms)
+            return rc;
+        rc = nrd_js_stream_info(conn, stream, NRD_JS_PATIENCE_MS, &info, ret_why);
+        if (rc < 0)
+            return rc;
+        if (!is_closed_for(&info, work->remover))
+            return -EBUSY;
+    }
+}
+
 static int close_one(const Work *work, uint32_t number, const char *stream, const char *subject, char **ret_why)
 {
     g_autofree char *closed = nrd_js_closed_subject(subject, work->remover);
@@ -157,8 +179,10 @@ static int close_one(const Work *work, uint32_t number, const char *stream, cons
     int rc = set_closed(work, stream, closed, ret_why);
     if (rc < 0)
         return rc == -ENOENT ? 0 : rc; /* it is gone, and takes nothing */
-    rc = nrd_js_probe_last(work->engine->conn, closed, &last, ret_why);
-    return rc == 0 && last != work->lasts[number] ? -ENOTEMPTY : rc;
+    rc = probe(work, stream, closed, &last, ret_why);
+    if (rc < 0)
+        return rc == -ENOENT ? 0 : rc;
+    return last != work->lasts[number] ? -ENOTEMPTY : 0;
 }
 
 int nrd_js_topic_close_streams(NrdEngine *engine, const NrdTopicRecord *record, const char *remover,

@@ -41,7 +41,7 @@ def server_of(mount, cluster):
 
 def hang(*some):
     for server in some:
-        server.process.send_signal(signal.SIGSTOP)
+        server.hang()
 
 
 def go_on(*some):
@@ -479,7 +479,30 @@ def test_many_partitions(own_servers, mount_on):  # noqa: F811
     assert len([each for each in os.listdir(m.topic("t")) if each.startswith("p0")]) == 100
     os.rmdir(m.topic("t"))
     print(f"100 partitions: made within {made - began:.1f} s, removed within {time.monotonic() - made:.1f} s")
-    assert n_streams(own_servers) == 1  # of the records of topics
+    wait_for(lambda: n_streams(own_servers) == 1, "what the server that lists them knows")  # that of the records of topics
+
+
+def test_two_mounts_change_one_topic_at_once(servers, mount_on):  # noqa: F811
+    """Neither change is lost, though both are under way to the servers at the same time."""
+    mounts = [mount_on(servers) for _ in range(2)]
+    mounts[0].make("changed")
+    topics = [each.topic("changed") for each in mounts]
+    wait_for(lambda: os.path.exists(topics[1]), "the topic at the other mount")
+    together = threading.Barrier(2)
+
+    def change(topic, key, value):
+        together.wait(60)
+        os.setxattr(topic, "user.narad." + key, value)
+
+    for i in range(25):
+        value = b"%d" % (1000 + i)
+        for each in [Background(change, topics[0], "linger_ms", value),
+                     Background(change, topics[1], "consume_wait_ms", value)]:
+            each.join(60)
+            assert not each.error
+        for topic in topics:
+            wait_for(lambda path=topic: [os.getxattr(path, "user.narad." + key) for key in
+                                         ("linger_ms", "consume_wait_ms")] == [value] * 2, "both changes")
 
 
 def test_a_record_that_comes_with_a_removal(own_servers, mount_on):  # noqa: F811
