@@ -21,7 +21,7 @@ DEFAULT_LIMIT_S = 60
 # Files of tests about what both engines do.
 BOTH = [f"test_{name}.py" for name in (
     "produce framings consume settle topic_produce topic_consume waiting browse tree contract permissions bad_input log_jsonl "
-    "walks clients refusals status traffic calls loop").split()]
+    "walks clients refusals status traffic calls loop main_job").split()]
 DISKS = "a disk that fails"  # why a test that makes one of its own, or makes one fail, is for the local engine
 
 

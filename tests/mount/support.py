@@ -357,6 +357,11 @@ def name_of(number_):
 # -- consuming
 
 
+def in_order(records):
+    """Of records that were given back, for a comparison: over servers they come in the order in which that was done."""
+    return sorted(records) if JETSTREAM else list(records)
+
+
 class Consumer:
     """An open consuming file."""
 

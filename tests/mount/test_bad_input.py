@@ -8,7 +8,8 @@ import select
 import subprocess
 
 import pytest
-from support import (PYTHON, SANITIZED, Background, Consumer, ack, fails, lines, log, name_of, number, produce,
+from support import (PYTHON, SANITIZED, Background, Consumer, ack, fails, in_order, lines, log, name_of, number,
+                     produce,
                      take, wait_for, write_file)
 from test_framings import binary, obj, parse, resident_mib
 
@@ -201,7 +202,6 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.local("the order of what comes back")
 @pytest.mark.limit(120)
 def test_a_thousand_handles_left_behind(m):
     """A process with a thousand of them is killed, again and again: descriptors, leases and memory come back."""
@@ -225,7 +225,8 @@ def test_a_thousand_handles_left_behind(m):
         assert seen[-1] - seen[0] < 16, seen
     assert number(part, "hwm") == 600  # nothing unfinished has become a record
     with Consumer(part) as consumer:
-        assert consumer.read() == b"record 0\n"
+        got = [consumer.read() for _ in range(600)]
+    assert in_order(got) == in_order(b"record %d\n" % n for n in range(600))
 
 
 # -- a topic that goes away
