@@ -142,7 +142,7 @@ static int make(NrdPartition *partition, uint64_t known, char **ret_why)
     if (rc < 0)
         return rc;
     g_mutex_lock(&partition->lock);
-    bool floor_known = partition->floor_known && strcmp(partition->info.created, stream.created) == 0;
+    bool floor_known = partition->floor_known && strcmp(partition->floor_created, stream.created) == 0;
     uint64_t floor_seq = MIN(partition->consumer.floor_seq, stream.last_seq);
     g_mutex_unlock(&partition->lock);
     uint64_t generation = MAX((uint64_t)nrd_clock_wall_ms(), known + 1);
@@ -326,6 +326,7 @@ int nrd_js_consumer_replace(NrdPartition *partition, uint64_t start_seq)
     if (rc == 0)
         partition->consumer.floor_seq = start_seq - 1;
     partition->floor_known = rc == 0;
+    g_strlcpy(partition->floor_created, partition->info.created, sizeof partition->floor_created);
     g_mutex_unlock(&partition->lock);
     if (rc <
         0) /* else what was before is void since the new one was adopted, and leases of that one are there already */

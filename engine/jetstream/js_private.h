@@ -117,6 +117,7 @@ struct NrdPartition {
     atomic_bool has_consumer;       /* it was made, as far as this daemon knows, as the settings say */
     atomic_uint n_doubts;           /* of that */
     atomic_bool looks_for_consumer; /* a thread does */
+    atomic_bool looks_for_stream;   /* ... for that */
     GMutex making;                  /* a consumer in the place of none */
     GMutex lock;
     /* guarded by lock */
@@ -125,13 +126,15 @@ struct NrdPartition {
     NrdJsStreamInfo info;
     NrdJsConsumerInfo consumer;
     bool no_consumer;
-    bool floor_known;                     /* consumer.floor_seq is of this stream, or was when there was a consumer */
+    bool floor_known;                     /* consumer.floor_seq is of a consumer that there is, or was, */
+    char floor_created[40];               /* ... of the stream that was made then */
     uint64_t published_seq;               /* the highest that this daemon has published */
     uint32_t n_reopened;                  /* what was known before the last is no evidence */
     int64_t grew_ms;                      /* monotonic: of the last record that this daemon published */
     int64_t closed_ms;                    /* since when its stream has been seen to take no records; 0: it does */
     char closed_by[NRD_JS_REMOVER_BYTES]; /* for that removal */
     int64_t suspect_ms;                   /* since when it does not look like what was known; 0: it does */
+    int64_t gone_ms;                      /* since when the servers say that there is no such stream; 0: there is */
     char *reason;                         /* why nothing is known now, or NULL */
     char *poison;                         /* why it takes and serves nothing until a person has looked, or NULL */
     int commit_errno;
@@ -201,6 +204,8 @@ int nrd_js_topic_usable(NrdTopic *topic) NRD_MUST_CHECK; /* -EIDRM, -EIO */
 /* Streams for partitions [from, config.partitions). One that is there already is set to the record; then the topic's record in
  * the bucket has another revision, and -EBUSY: a removal has closed it. */
 int nrd_js_topic_make_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t from) NRD_MUST_CHECK;
+/* The one of that partition. */
+int nrd_js_topic_make_stream(NrdEngine *engine, const NrdTopicRecord *record, uint32_t number) NRD_MUST_CHECK;
 /* Sets those of partitions [0, end) to the record's retention. *ret_why (g_free): why not. */
 int nrd_js_topic_update_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t end,
                                 char **ret_why) NRD_MUST_CHECK;
@@ -220,6 +225,8 @@ int nrd_js_topic_open_streams(NrdEngine *engine, const NrdTopicRecord *record, c
 void nrd_js_stream_seen(NrdPartition *partition, const NrdJsStreamInfo *info);
 /* Looks on another thread: a record of it was not taken. */
 void nrd_js_stream_look_later(NrdPartition *partition);
+/* The same, unless one does: nobody was there to take it. */
+void nrd_js_stream_suspect(NrdPartition *partition);
 
 /* ---- partition.c ---- */
 
@@ -235,6 +242,8 @@ int nrd_js_partition_check_durable(NrdPartition *partition) NRD_MUST_CHECK;
 int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms) NRD_MUST_CHECK;
 /* Whether the last look was not answered. */
 bool nrd_js_partition_is_silent(NrdPartition *partition);
+/* Whether the servers have said for a while that there is no such stream. */
+bool nrd_js_partition_is_gone(NrdPartition *partition);
 /* A record of that sequence is there; published: this daemon's was acknowledged just now. */
 void nrd_js_partition_grew(NrdPartition *partition, uint64_t sequence, bool published);
 /* Nothing is taken from it and nothing served any more, which is said. Not under the lock of an outbox. */

@@ -144,6 +144,13 @@ static void pop_stored_locked(NrdJsOutbox *outbox)
         nrd_js_outbox_answer_locked(outbox, outbox->n_stored, 0);
 }
 
+/* The stream of the first record: nobody is to wait for one that will not come by itself. */
+static bool is_gone_locked(const NrdJsOutbox *outbox)
+{
+    const NrdJsOut *first = outbox->records.head ? outbox->records.head->data : NULL;
+    return first && nrd_js_partition_is_gone(first->partition);
+}
+
 /* After each answer: goes on, tries again, or ends. */
 static void go_on_locked(NrdJsOutbox *outbox)
 {
@@ -151,6 +158,8 @@ static void go_on_locked(NrdJsOutbox *outbox)
     bool wait_for_others = outbox->n_out > 0;
     if (atomic_load(&outbox->topic->deleted))
         outbox->run_error = -EIDRM;
+    else if (outbox->failed && outbox->run_error == 0 && is_gone_locked(outbox))
+        outbox->run_error = -EIO;
     if (outbox->n_stored >= outbox->run_end && outbox->waiters->len > 0 && !outbox->failed)
         outbox->run_end = outbox->n_added; /* who came meanwhile goes with this run */
     if (outbox->run_error < 0 || outbox->failed) {
@@ -201,6 +210,8 @@ static void take_answer_locked(NrdJsOutbox *outbox, NrdJsOut *record, int error,
     record->state = error == 0 ? NRD_JS_OUT_STORED : NRD_JS_OUT_HELD;
     record->doubtful |=
         error < 0 && (msg || error != -EAGAIN); /* else it was not sent, or nobody was there to take it */
+    if (error == -EAGAIN && !msg)
+        nrd_js_stream_suspect(record->partition);
     if (error < 0) {
         take_failure_locked(outbox, record, error, why);
         return;

@@ -8,6 +8,7 @@
 #define FRESH_MS 1000
 #define SILENT_MS 5000 /* who looks at many files is not to wait for each */
 #define SUSPECT_MS 5000
+#define GONE_MS 1000 /* servers that have just started may not know of it yet */
 #define LAG_MS 1000
 #define ANSWERED_MS 2000 /* for acks on their way: some ten thousand of them take a second */
 
@@ -107,6 +108,7 @@ static void accept_locked(NrdPartition *partition, const NrdJsStreamInfo *info)
     partition->info.last_seq = MAX(info->last_seq, last_seq); /* it has grown since they were asked */
     partition->known = true;
     partition->suspect_ms = 0;
+    partition->gone_ms = 0;
 }
 
 /* It is poisoned: what was leased or waits is void, as its offsets may be other records' by now. */
@@ -144,27 +146,51 @@ static void take_consumer_info(NrdPartition *partition, int rc, const NrdJsConsu
 {
     g_mutex_lock(&partition->lock);
     partition->no_consumer = rc == -ENOENT;
-    if (rc == 0)
+    if (rc == 0) {
         partition->consumer = *info;
-    partition->floor_known = partition->floor_known || rc == 0;
+        partition->floor_known = true;
+        g_strlcpy(partition->floor_created, partition->info.created, sizeof partition->floor_created);
+    }
     g_clear_pointer(&partition->reason, g_free);
     partition->known_ms = nrd_clock_mono_ms();
     g_mutex_unlock(&partition->lock);
 }
 
+static const char gone[] =
+    "its stream is gone: restore it on the servers, or let reopen make an empty one in its place";
+
 static void note_silence(NrdPartition *partition, int rc, const char *why)
 {
+    const char *reason = rc == -ENOENT ? gone : why ? why : g_strerror(-rc);
     g_mutex_lock(&partition->lock);
-    bool first = partition->reason == NULL;
+    bool first = g_strcmp0(partition->reason, reason) != 0 && (!partition->reason || rc == -ENOENT);
     g_free(partition->reason);
-    partition->reason = g_strdup(rc == -ENOENT ? "its stream is gone" : why ? why : g_strerror(-rc));
+    partition->reason = g_strdup(reason);
     partition->known_ms = nrd_clock_mono_ms();
+    if (rc != -ENOENT)
+        partition->gone_ms = 0;
+    else if (partition->gone_ms == 0)
+        partition->gone_ms = partition->known_ms;
     g_mutex_unlock(&partition->lock);
     if (first)
-        nrd_diag(NRD_LEVEL_ERROR, nrd_js_partition_place(partition), "the stream %s: %s", partition->stream,
-                 rc == -ENOENT ? "it is gone"
-                 : why         ? why
-                               : g_strerror(-rc));
+        nrd_diag(NRD_LEVEL_ERROR, nrd_js_partition_place(partition), "the stream %s: %s", partition->stream, reason);
+}
+
+bool nrd_js_partition_is_gone(NrdPartition *partition)
+{
+    g_mutex_lock(&partition->lock);
+    bool is_gone = partition->gone_ms > 0 && nrd_clock_mono_ms() - partition->gone_ms >= GONE_MS;
+    g_mutex_unlock(&partition->lock);
+    return is_gone;
+}
+
+/* Of a topic that another mount has removed just now the streams are gone, too. */
+static void follow_removals(NrdPartition *partition)
+{
+    NrdEngine *engine = partition->topic->engine;
+    g_mutex_lock(&engine->admin);
+    (void)!nrd_js_follow_admin_held(engine, NULL);
+    g_mutex_unlock(&engine->admin);
 }
 
 int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms)
@@ -177,6 +203,8 @@ int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms)
     uint64_t before = partition->known ? partition->info.last_seq : 0;
     g_mutex_unlock(&partition->lock);
     int rc = nrd_js_stream_info(engine->conn, partition->stream, patience_ms, &info, &why);
+    if (rc == -ENOENT && !atomic_load(&partition->topic->deleted))
+        follow_removals(partition);
     if (rc < 0) {
         if (!atomic_load(&partition->topic->deleted) && rc != -ENODEV)
             note_silence(partition, rc, why);

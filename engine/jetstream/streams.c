@@ -106,6 +106,12 @@ int nrd_js_topic_make_streams(NrdEngine *engine, const NrdTopicRecord *record, u
     return do_all(&work, from, n_partitions(record), NULL);
 }
 
+int nrd_js_topic_make_stream(NrdEngine *engine, const NrdTopicRecord *record, uint32_t number)
+{
+    Work work = { .engine = engine, .record = record, .fn = make_one };
+    return do_all(&work, number, number + 1, NULL);
+}
+
 static int update_one(const Work *work, uint32_t number, const char *stream, const char *subject, char **ret_why)
 {
     return nrd_js_stream_update(work->engine->conn, stream, subject, &work->config, ret_why);
@@ -261,4 +267,20 @@ void nrd_js_stream_look_later(NrdPartition *partition)
 {
     nrd_js_topic_ref(partition->topic);
     nrd_js_later(partition->topic->engine->conn, run_look, partition);
+}
+
+static void run_suspect(void *user_data)
+{
+    NrdPartition *partition = user_data;
+    (void)!nrd_js_partition_look(partition, NRD_JS_GLANCE_MS);
+    atomic_store(&partition->looks_for_stream, false);
+    nrd_js_topic_unref(partition->topic);
+}
+
+void nrd_js_stream_suspect(NrdPartition *partition)
+{
+    if (!nrd_js_conn_is_up(partition->topic->engine->conn) || atomic_exchange(&partition->looks_for_stream, true))
+        return;
+    nrd_js_topic_ref(partition->topic);
+    nrd_js_later(partition->topic->engine->conn, run_suspect, partition);
 }

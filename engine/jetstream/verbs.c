@@ -13,6 +13,52 @@ static int accept_rewound(NrdPartition *partition, const char *created)
     return same ? nrd_js_consumer_replace(partition, start_seq) : 0;
 }
 
+static int make_admin_held(NrdPartition *partition)
+{
+    NrdTopic *topic = partition->topic;
+    bool there = false;
+    int rc = nrd_js_follow_admin_held(topic->engine, NULL);
+    if (rc == 0)
+        rc = nrd_js_topic_usable(topic);
+    if (rc < 0)
+        return rc;
+    g_mutex_lock(&topic->lock);
+    NrdTopicRecord *record = nrd_topic_record_copy(topic->record);
+    g_mutex_unlock(&topic->lock);
+    rc = nrd_js_topic_make_stream(topic->engine, record, partition->number);
+    if (rc == 0)
+        rc = nrd_js_store_touch(topic->engine, topic->name, topic->id, &there);
+    nrd_topic_record_free(record);
+    if (rc == 0 && !there) { /* another mount has removed the topic, and what it found of streams */
+        (void)!nrd_js_stream_delete(topic->engine->conn, partition->stream, NULL);
+        rc = -EIDRM;
+    }
+    (void)!nrd_js_follow_admin_held(topic->engine, NULL); /* the record has another revision */
+    return rc;
+}
+
+/* What is there now is nothing: an empty stream, so that the partition is one again. */
+static int make_anew(NrdPartition *partition)
+{
+    NrdEngine *engine = partition->topic->engine;
+    if (engine->read_only)
+        return -EROFS;
+    g_mutex_lock(&engine->admin);
+    int rc = make_admin_held(partition);
+    g_mutex_unlock(&engine->admin);
+    if (rc == 0)
+        nrd_diag(NRD_LEVEL_WARNING, nrd_js_partition_place(partition),
+                 "the stream %s was gone, and an empty one is in its place, as reopen was written: offsets begin at 0",
+                 partition->stream);
+    return rc == 0 ? nrd_js_partition_look(partition, NRD_JS_PATIENCE_MS) : rc;
+}
+
+static const char *why_not_reopened(int rc)
+{
+    return rc == -EROFS ? "the servers have no such stream, and a read-only mount makes none"
+                        : "the stream cannot be looked at, or made anew";
+}
+
 int nrd_js_partition_reopen(NrdPartition *partition)
 {
     int rc = nrd_js_topic_usable(partition->topic);
@@ -34,13 +80,15 @@ int nrd_js_partition_reopen(NrdPartition *partition)
     if (poison)
         nrd_diag(NRD_LEVEL_NOTICE, nrd_js_partition_place(partition), "accepted by hand: %s", poison);
     rc = nrd_js_partition_look(partition, NRD_JS_PATIENCE_MS);
+    if (rc == -ENOENT)
+        rc = make_anew(partition);
     if (rc == 0 && poison)
         rc = accept_rewound(partition, created);
-    bool gone = rc == -ENOENT;
     rc = nrd_js_partition_why(partition, rc);
-    if (rc == -EIO)
-        nrd_topic_refuse(partition->topic, partition->number, "ctl: \"reopen\" refused: %s",
-                         gone ? "the servers have no such stream" : "the stream cannot be looked at");
+    if (rc < 0 && rc != -EIDRM && rc != -ENODEV) {
+        nrd_topic_refuse(partition->topic, partition->number, "ctl: \"reopen\" refused: %s", why_not_reopened(rc));
+        rc = rc == -EROFS ? rc : -EIO;
+    }
     return rc;
 }
 

@@ -460,6 +460,42 @@ def test_a_publisher_notices_lost_records(tmp_path, mount_on):  # noqa: F811
         cluster.end()
 
 
+# -- what somebody has deleted on the servers
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_stream_that_was_deleted(m, name, servers, there):  # noqa: F811
+    """Who waits for it is told, before he has tried for long; what is there by the time of a reopen is accepted, and if that is
+    nothing an empty one is made."""
+    part = m.make(name)
+    produce(part, "a", "b")
+    with Consumer(part) as reader:
+        assert reader.read() == b"a\n"
+        reader.sync()
+    stream = stream_of(m.topic(name))
+    config = servers.stream_info(stream)["config"]
+    fd = os.open(part + "/produce", os.O_WRONLY)
+    tries = metric(m, "narad_publish_retries_total")
+    assert servers.ask("$JS.API.STREAM.DELETE." + stream)["success"]
+    os.write(fd, b"c\n")
+    assert fails(os.fsync, fd) == errno.EIO
+    assert metric(m, "narad_publish_retries_total") - tries < 40  # of a hundred
+    assert xattr(part, "poisoned") == "1" and "its stream is gone" in read_file(part + "/status").decode()
+    assert fails(os.fsync, fd) == errno.EIO
+    if there:
+        assert "error" not in servers.ask("$JS.API.STREAM.CREATE." + stream, json.dumps(config).encode())
+    write_file(part + "/ctl", b"reopen\n")
+    assert ("an empty one is in its place" in m.stderr()) == (not there)
+    made = servers.stream_info(stream)["config"]
+    assert all(made[key] == config[key] for key in ("subjects", "num_replicas", "max_age", "storage", "duplicate_window"))
+    sync_until(fd)
+    os.close(fd)
+    produce(part, "d")
+    assert log(part) == b"c\nd\n" and read_file(part + "/drain") == b"c\nd\n"
+    assert xattr(part, "poisoned") == "0" and number(part, "hwm") == 2
+    configure(m.topic(name), linger_ms=7)  # the record's revision is another one by now
+
+
 # -- many partitions, several mounts
 
 
