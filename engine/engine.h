@@ -132,6 +132,7 @@ typedef struct NrdSummary {
     bool connected;                           /* ... one of which answers */
     int64_t connection_ms;                    /* since when that is so; Unix milliseconds */
     char *connection_refused;                 /* what they say to who connects, in a few words; NULL: nothing */
+    char *topics_fault;                       /* why no topic can be made, changed or removed; NULL: they can */
     GPtrArray *troubles;                      /* of NrdTrouble*, by topic and partition, NRD_MAX_TROUBLES at most */
 } NrdSummary;
 

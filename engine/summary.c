@@ -167,4 +167,5 @@ void nrd_summary_clear(NrdSummary *summary)
 {
     g_clear_pointer(&summary->troubles, g_ptr_array_unref);
     g_clear_pointer(&summary->connection_refused, g_free);
+    g_clear_pointer(&summary->topics_fault, g_free);
 }

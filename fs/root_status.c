@@ -70,6 +70,8 @@ static void append_servers(GString *text, const NrdSummary *summary)
     nrd_append_time(text, summary->connection_ms);
     if (summary->connected) {
         g_string_append_c(text, '\n');
+        if (summary->topics_fault)
+            g_string_append_printf(text, "to do        %s\n", summary->topics_fault);
         return;
     }
     g_string_append_printf(text, ": %s\nto do        %s\n",
@@ -95,6 +97,10 @@ static void append_state(GString *text, const NrdFs *fs, const NrdSummary *summa
     }
     if (summary->has_servers && !summary->connected) {
         g_string_append_printf(text, "%sno connection to the servers", well ? "" : ", ");
+        well = false;
+    }
+    if (summary->topics_fault) {
+        g_string_append_printf(text, "%stopics cannot be made, changed or removed", well ? "" : ", ");
         well = false;
     }
     append_count(text, &well, summary->n_topics_out, "topic", "out of service");

@@ -136,7 +136,9 @@ void nrd_js_streams_abandon_admin_held(NrdEngine *engine, const NrdTopicRecord *
 static int create_admin_held(NrdEngine *engine, const NrdTopicRecord *record, NrdTopic **ret_topic, char **ret_why)
 {
     uint64_t revision = 0, written;
-    int rc = nrd_js_store_vacancy(engine, record->name, &revision, ret_why);
+    int rc = nrd_js_bucket_look_admin_held(engine, NRD_JS_GLANCE_MS, ret_why);
+    if (rc == 0)
+        rc = nrd_js_store_vacancy(engine, record->name, &revision, ret_why);
     if (rc < 0)
         return rc;
     rc = nrd_js_topic_make_streams(engine, record, 0);

@@ -98,8 +98,10 @@ static void on_follow(void *user_data)
     NrdEngine *engine = user_data;
     if (nrd_js_conn_is_up(engine->conn)) {
         g_mutex_lock(&engine->admin);
-        (void)!nrd_js_follow_admin_held(engine, NULL);
-        nrd_js_orphans_sweep_admin_held(engine);
+        if (nrd_js_bucket_look_admin_held(engine, NRD_JS_GLANCE_MS, NULL) == 0) {
+            (void)!nrd_js_follow_admin_held(engine, NULL);
+            nrd_js_orphans_sweep_admin_held(engine);
+        }
         g_mutex_unlock(&engine->admin);
         nrd_js_consumers_lower(engine);
     }
@@ -182,6 +184,7 @@ static void engine_free(NrdEngine *engine)
     nrd_js_pulls_free(engine->pulls);
     g_hash_table_unref(engine->topics);
     nrd_timers_free(engine->timers);
+    g_free(engine->bucket_fault);
     g_mutex_clear(&engine->admin);
     g_mutex_clear(&engine->topics_lock);
     g_free(engine);
@@ -208,6 +211,8 @@ static int start(NrdEngine *engine, const NrdEngineOptions *options, char **ret_
     if (rc == 0)
         rc = ensure_bucket(engine, ret_why);
     g_mutex_lock(&engine->admin);
+    if (rc == 0)
+        rc = nrd_js_bucket_look_admin_held(engine, NRD_JS_PATIENCE_MS, ret_why);
     if (rc == 0)
         rc = nrd_js_follow_admin_held(engine, ret_why);
     g_mutex_unlock(&engine->admin);

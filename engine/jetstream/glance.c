@@ -71,5 +71,6 @@ void nrd_js_engine_summary(NrdEngine *engine, NrdSummary *ret_summary)
     summary.n_produced = nrd_counter_get(NRD_COUNTER_PRODUCED);
     summary.n_settled = nrd_counter_get(NRD_COUNTER_SETTLED);
     add_connection(&summary, engine);
+    summary.topics_fault = nrd_js_bucket_fault(engine);
     *ret_summary = summary;
 }

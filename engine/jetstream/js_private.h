@@ -77,10 +77,12 @@ struct NrdEngine {
     _Atomic int64_t progress_ms; /* monotonic: of the last record that was acknowledged, or the beginning of the stop */
     _Atomic uint64_t outbox_bytes; /* that records take until they are acknowledged */
     GMutex admin;
-    uint64_t followed;  /* guarded by admin: the bucket's last sequence that was looked at */
-    atomic_bool lowers; /* some consumer is to be set to a shorter timeout, later */
-    GPtrArray *orphans; /* guarded by admin: see admin.c */
+    uint64_t followed;       /* guarded by admin: the bucket's last sequence that was looked at */
+    atomic_bool lowers;      /* some consumer is to be set to a shorter timeout, later */
+    GPtrArray *orphans;      /* guarded by admin: see admin.c */
+    char bucket_created[40]; /* guarded by admin: as of NrdJsStreamInfo; empty: not known yet */
     GMutex topics_lock;
+    char *bucket_fault; /* guarded by topics_lock: why no topic can be made, changed or removed, or NULL */
     GHashTable *topics; /* guarded by topics_lock: name -> NrdTopic*, one reference each */
 };
 
@@ -169,6 +171,10 @@ typedef struct NrdJsEntry {
 } NrdJsEntry;
 
 void nrd_js_entry_clear(NrdJsEntry *entry);
+/* Looks whether the bucket is the one that was here; what it finds is told, and lasts until the next look: -EIO. Servers that do not
+ * answer are no news (0). Admin held. Blocks. */
+int nrd_js_bucket_look_admin_held(NrdEngine *engine, int64_t patience_ms, char **ret_why) NRD_MUST_CHECK;
+char *nrd_js_bucket_fault(NrdEngine *engine); /* g_free; NULL: none */
 /* The first from `sequence` on; -ENOENT there is none. Blocks. */
 int nrd_js_store_next(NrdEngine *engine, uint64_t sequence, NrdJsEntry *ret_entry, char **ret_why) NRD_MUST_CHECK;
 /* The last one of that name; -ENOENT there is none. Blocks. */

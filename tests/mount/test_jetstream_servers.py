@@ -496,6 +496,29 @@ def test_a_stream_that_was_deleted(m, name, servers, there):  # noqa: F811
     configure(m.topic(name), linger_ms=7)  # the record's revision is another one by now
 
 
+def test_a_bucket_of_topics_that_was_deleted(own_servers, mount_on):  # noqa: F811
+    """Told in status and log; topics go on, and nobody waits who wants to make or change one."""
+    m = mount_on(own_servers)
+    part = m.make("t")
+    produce(part, "a")
+    assert own_servers.ask("$JS.API.STREAM.DELETE.KV_narad")["success"]
+    assert fails(os.mkdir, m.topic("u")) == errno.EIO
+    assert "could not be created: the bucket of topics (KV_narad) is gone from the servers: restore it there" in m.stderr()
+    assert fails(write_file, m.topic("t") + "/config", b"linger_ms=7\n") == errno.EIO
+    produce(part, "b")
+    assert log(part) == b"a\nb\n"
+    status = read_file(m.mnt + "/status").decode()
+    assert "state        topics cannot be made, changed or removed" in status and "(KV_narad) is gone" in status
+    assert "no answer" not in m.stderr()
+    other = mount_on(own_servers)  # it makes another one
+    wait_for(lambda: "(KV_narad) was made anew: start this mount again" in read_file(m.mnt + "/status").decode(), "the look")
+    assert fails(os.mkdir, m.topic("u")) == errno.EIO and os.listdir(m.mnt + "/topics") == ["t"]
+    os.mkdir(other.topic("u"))
+    m.restart()
+    assert os.listdir(m.mnt + "/topics") == ["u"]
+    assert "state        ok" in read_file(m.mnt + "/status").decode()
+
+
 # -- many partitions, several mounts
 
 
