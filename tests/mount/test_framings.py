@@ -674,6 +674,7 @@ def test_deep_nesting(m):
     assert b'"payload":' + deep in text
 
 
+@pytest.mark.limit(120)
 @pytest.mark.parametrize("flood", [b"{", b"}", b"[", b'"', b"\\", b"\0", b"\n", b"\xff", b"\xca\xfe", b"{}\n", b"{\"payload\":\n"])
 def test_floods(m, flood):
     """Nothing that is no record becomes one, and the daemon goes on."""
