@@ -182,12 +182,22 @@ def test_tools(m):
         assert shell(f"jq -c .offset {path}").stdout == b"".join(b"%d\n" % i for i in range(300))
 
 
+def position(pid, fd):
+    """Of an open file of a process; None: it has none."""
+    try:
+        with open(f"/proc/{pid}/fdinfo/{fd}", encoding="ascii") as file:
+            return int(file.readline().split()[1])  # pos: N
+    except FileNotFoundError:
+        return None
+
+
 def test_tail_follows(m):
     part = m.make("t")
     produce(part, "old")
     tail = subprocess.Popen(["tail", "-n", "0", "-s", "0.05", "-f", f"{part}/log.jsonl"], stdout=subprocess.PIPE)
     try:
-        wait_for(lambda: os.path.exists(f"/proc/{tail.pid}/fd/3"), "tail to open the file")
+        there = len(content(part))
+        wait_for(lambda: position(tail.pid, 3) == there, "tail to come to the end")
         seen = b""
         for i in range(5):
             produce(part, f"new {i}")
