@@ -153,25 +153,11 @@ void nrd_js_acks_void_locked(NrdJsLeases *leases, int error)
     }
 }
 
-/* The servers take an ack whenever it comes. One that was confirmed after the lease's end may have settled the record while
- * somebody else had it. */
-void nrd_js_ack_look_if_late(NrdPartition *partition, int64_t end_ms)
-{
-    int64_t late_ms = nrd_clock_mono_ms() - end_ms;
-    if (late_ms < 0)
-        return;
-    nrd_counter_add(NRD_COUNTER_LATE_ACKS, 1);
-    nrd_diag(NRD_LEVEL_WARNING, nrd_js_partition_place(partition),
-             "an ack was confirmed %" G_GINT64_FORMAT
-             " ms after the end of its lease: it may have settled the record while somebody else had it",
-             late_ms);
-}
-
 /* Whether it is to be sent again. -EAGAIN: nobody is there to take it, perhaps because the consumer is another one by now. */
 static bool again_locked(NrdJsLeases *leases, NrdJsAck *ack, int error)
 {
     bool again = error < 0 && error != -ENODEV && ack->void_errno == 0 &&
-                 nrd_clock_mono_ms() + NRD_JS_RETRY_MS < ack->deadline_ms;
+                 nrd_clock_mono_ms() + NRD_JS_RETRY_MS < ack->end.here_ms;
     ack->due = again;
     if (again)
         wake_at(leases, nrd_clock_mono_ms() + NRD_JS_RETRY_MS);
@@ -185,8 +171,6 @@ static void on_answer(void *user_data, int error, natsMsg *msg)
     NrdJsLeases *leases = partition->leases;
     natsMsg_Destroy(msg);
     nrd_js_topic_ref(partition->topic); /* the ack's goes with it */
-    if (error == 0)
-        nrd_js_ack_look_if_late(partition, ack->end_ms);
     g_mutex_lock(&leases->lock);
     if (!again_locked(leases, ack, error))
         finish_locked(leases, ack, error == 0 ? 0 : ack->void_errno > 0 ? -ack->void_errno : -EIO);
@@ -202,7 +186,7 @@ static void on_answer(void *user_data, int error, natsMsg *msg)
 
 void nrd_js_ack_send(NrdJsAck *ack)
 {
-    nrd_js_request_before(ack->partition->topic->engine->conn, ack->reply, "+ACK", NRD_JS_ANSWER_MS, ack->deadline_ms,
+    nrd_js_request_before(ack->partition->topic->engine->conn, ack->reply, "+ACK", NRD_JS_ANSWER_MS, &ack->end,
                           on_answer, ack);
 }
 
@@ -216,7 +200,7 @@ static GPtrArray *take_due_locked(NrdJsLeases *leases)
         if (!ack->due)
             continue;
         ack->due = false;
-        if (nrd_clock_mono_ms() < ack->deadline_ms)
+        if (nrd_clock_mono_ms() < ack->end.here_ms)
             g_ptr_array_add(due, ack);
         else
             finish_locked(leases, ack, -EIO);
@@ -243,8 +227,7 @@ NrdJsAck *nrd_js_ack_new_locked(NrdJsLeases *leases, NrdJsLease *lease)
     NrdJsAck *ack = g_new0(NrdJsAck, 1);
     ack->partition = leases->partition;
     ack->number = leases->n_acks++;
-    ack->deadline_ms = nrd_js_lease_deadline_locked(leases, lease->start_ms);
-    ack->end_ms = lease->start_ms + leases->wait_ms;
+    ack->end = nrd_js_lease_end_locked(leases, lease->start_ms);
     ack->reply = g_steal_pointer(&lease->reply);
     ack->link.data = ack;
     nrd_js_topic_ref(leases->partition->topic);

@@ -3,7 +3,7 @@
 
 #include "engine/base/clock.h"
 
-#define GIVE_BACK_MS 500 /* to send back what came just now; its topic, and so its time, is not known any more */
+#define GIVE_BACK_MS 500 /* to send back what was sent since then; its topic, and so its time, is not known any more */
 #define AGAIN_MS 250     /* after an answer that means: not now */
 
 /* ---- watches ---- */
@@ -19,7 +19,7 @@ void nrd_js_watchers_fire_locked(NrdJsPulls *pulls, NrdJsWatchers *watchers)
         void *user_data = watch->user_data;
         g_queue_unlink(&fired, &watch->link);
         watch->set = false;
-        nrd_js_later(pulls->engine->conn, notify, user_data);
+        nrd_js_answer_later(pulls->engine->conn, notify, user_data);
     }
 }
 
@@ -59,10 +59,10 @@ static NrdJsTake *taker_locked(NrdJsPulls *pulls, const NrdPartition *partition,
 }
 
 /* A record for somebody who waits, or for nobody. */
-static void take_record(NrdPartition *partition, uint64_t asker, natsMsg *msg, int64_t came_ms)
+static void take_record(NrdPartition *partition, uint64_t asker, natsMsg *msg, int64_t sent_ms)
 {
     NrdJsPulls *pulls = partition->topic->engine->pulls;
-    NrdJsGot *got = nrd_js_got_new(partition, msg, came_ms);
+    NrdJsGot *got = nrd_js_got_new(partition, msg, sent_ms);
     g_mutex_lock(&pulls->lock);
     NrdJsTake *take = taker_locked(pulls, partition, asker);
     if (take)
@@ -97,25 +97,32 @@ static bool has_status(natsMsg *msg, const char *status)
 
 static void give_back_unknown(NrdEngine *engine, natsMsg *msg)
 {
-    nrd_js_give_back(engine, natsMsg_GetReply(msg), nrd_clock_mono_ms() + GIVE_BACK_MS);
+    NrdJsLeaseEnd end = { .here_ms = nrd_js_conn_heard_ms(engine->conn) + GIVE_BACK_MS };
+    nrd_js_give_back(engine, natsMsg_GetReply(msg), &end);
     natsMsg_Destroy(msg);
 }
 
-/* What a consumer that was replaced meanwhile has sent is nothing any more; who waits has been told to ask anew. */
-static void on_record(NrdPartition *partition, uint64_t asker, natsMsg *msg, int64_t came_ms)
+/* What a consumer that was replaced meanwhile has sent is nothing any more; who waits has been told to ask anew. false: its time
+ * was over before it was looked at, as this process was stopped, and it may be somebody else's. */
+static bool on_record(NrdPartition *partition, uint64_t asker, natsMsg *msg, int64_t sent_ms)
 {
     NrdJsAckSubject parts;
-    if (nrd_js_parse_ack(natsMsg_GetReply(msg), &parts) < 0)
+    if (nrd_js_parse_ack(natsMsg_GetReply(msg), &parts) < 0) {
         give_back_unknown(partition->topic->engine, msg);
-    else if (parts.generation != nrd_js_leases_generation(partition))
-        natsMsg_Destroy(msg);
+        return true;
+    }
+    bool ours = parts.generation == nrd_js_leases_generation(partition);
+    bool lives = nrd_js_delivery_lives(partition, sent_ms);
+    if (ours && lives)
+        take_record(partition, asker, msg, sent_ms);
     else
-        take_record(partition, asker, msg, came_ms);
+        natsMsg_Destroy(msg);
+    return !ours || lives;
 }
 
 void nrd_js_record_came(NrdPartition *partition, natsMsg *msg, int64_t came_ms)
 {
-    on_record(partition, 0, msg, came_ms);
+    (void)on_record(partition, 0, msg, came_ms);
 }
 
 /* A parked pull has ended without a record. When its time was over others take its place at once; else those who wait ask anew,
@@ -139,26 +146,33 @@ static void on_end_locked(NrdJsPulls *pulls, const NrdJsAsked *asked, bool in_ti
         nrd_js_asked_fill_locked(pulls, asked->partition);
 }
 
-/* No record: nothing there (404), the pull's time at the servers is over (408), or the consumer has no leader now, or is gone:
- * nobody answers for it (503), or it was deleted just now (409), and by the next use of it it is looked for. */
-static void on_status(NrdJsPulls *pulls, const NrdJsAsked *asked, natsMsg *msg)
+static void on_end(NrdJsPulls *pulls, const NrdJsAsked *asked, bool in_time, bool nobody)
 {
-    bool nobody = natsMsg_IsNoResponders(msg), is_awaited = false;
-    if (asked && !asked->lost && (nobody || has_status(msg, "409")))
-        nrd_js_consumer_doubt(asked->partition);
+    bool is_awaited = false;
     g_mutex_lock(&pulls->lock);
-    NrdJsTake *take = asked && asked->asker ? nrd_js_take_find_locked(pulls, asked->asker) : NULL;
+    NrdJsTake *take = asked->asker ? nrd_js_take_find_locked(pulls, asked->asker) : NULL;
     if (take && take->asked == asked->number) {
         take->asked = 0;
         take->nobody = nobody;
         is_awaited = true;
-    } else if (asked && !asked->asker) {
-        on_end_locked(pulls, asked, has_status(msg, "408"), nobody);
+    } else if (!asked->asker) {
+        on_end_locked(pulls, asked, in_time, nobody);
     }
     g_mutex_unlock(&pulls->lock);
-    natsMsg_Destroy(msg);
     if (is_awaited)
         nrd_js_take_found_nothing(pulls, asked->asker, nobody ? -EIO : -EAGAIN);
+}
+
+/* No record: nothing there (404), the pull's time at the servers is over (408), or the consumer has no leader now, or is gone:
+ * nobody answers for it (503), or it was deleted just now (409), and by the next use of it it is looked for. */
+static void on_status(NrdJsPulls *pulls, const NrdJsAsked *asked, natsMsg *msg)
+{
+    bool nobody = natsMsg_IsNoResponders(msg);
+    if (asked && !asked->lost && (nobody || has_status(msg, "409")))
+        nrd_js_consumer_doubt(asked->partition);
+    if (asked)
+        on_end(pulls, asked, has_status(msg, "408"), nobody);
+    natsMsg_Destroy(msg);
 }
 
 void nrd_js_asked_answered(NrdJsPulls *pulls, uint64_t number, natsMsg *msg)
@@ -166,12 +180,12 @@ void nrd_js_asked_answered(NrdJsPulls *pulls, uint64_t number, natsMsg *msg)
     g_mutex_lock(&pulls->lock);
     NrdJsAsked *asked = nrd_js_asked_steal_locked(pulls, number);
     g_mutex_unlock(&pulls->lock);
-    if (nrd_js_is_record(msg) && asked)
-        on_record(asked->partition, asked->asker, msg, nrd_clock_mono_ms());
-    else if (nrd_js_is_record(msg)) /* so late that it is not known any more */
-        give_back_unknown(pulls->engine, msg);
-    else
+    if (!nrd_js_is_record(msg))
         on_status(pulls, asked, msg);
+    else if (!asked) /* so late that it is not known any more */
+        give_back_unknown(pulls->engine, msg);
+    else if (!on_record(asked->partition, asked->asker, msg, nrd_js_asked_sent_ms(pulls, asked)))
+        on_end(pulls, asked, true, false);
     nrd_js_asked_free(asked);
 }
 

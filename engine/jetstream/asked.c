@@ -5,6 +5,9 @@
 
 /* How long the servers keep a pull: less than NRD_JS_RENEW_MS, after which nobody counts upon it. */
 #define PULL_MS 5000
+#define PING_MS 2000 /* for the answer to what is asked only for its time */
+#define YOUNG_MIN_MS 20
+#define YOUNG_MAX_MS 2000
 
 static const char park_json[] = "{\"batch\":1,\"expires\":" G_STRINGIFY(PULL_MS) "000000}";
 static const char now_json[] = "{\"batch\":1,\"no_wait\":true}";
@@ -75,6 +78,55 @@ static void send_fn(void *user_data)
     g_free(sending);
 }
 
+/* ---- since when a record can have been on its way ---- */
+
+/* What comes behind the answer to a request was sent later than that was made. A mount asks something each second (engine.c); where
+ * that would be much of a lease, a parked pull has its consumer's leader asked more often. */
+static int64_t young_ms(NrdPartition *partition)
+{
+    return CLAMP(nrd_js_leases_wait_ms(partition) / 10, YOUNG_MIN_MS, YOUNG_MAX_MS);
+}
+
+int64_t nrd_js_asked_sent_ms(NrdJsPulls *pulls, const NrdJsAsked *asked)
+{
+    return MAX(asked->asked_ms, nrd_js_conn_heard_ms(pulls->engine->conn));
+}
+
+static void on_pong(void *user_data, int error, natsMsg *msg)
+{
+    natsMsg_Destroy(msg);
+}
+
+static void ping(NrdPartition *partition)
+{
+    g_autofree char *consumer = nrd_js_consumer_name(nrd_js_leases_generation(partition));
+    g_autofree char *subject = g_strdup_printf("$JS.API.CONSUMER.INFO.%s.%s", partition->stream, consumer);
+    nrd_js_request(partition->topic->engine->conn, subject, NULL, "", 0, PING_MS, on_pong, NULL);
+}
+
+int64_t nrd_js_asked_ping_locked(NrdJsPulls *pulls, int64_t now_ms)
+{
+    NrdPartition *partition = NULL; /* the one with the shortest lease */
+    GHashTableIter iter;
+    gpointer data;
+    g_hash_table_iter_init(&iter, pulls->asked);
+    while (g_hash_table_iter_next(&iter, NULL, &data)) {
+        const NrdJsAsked *asked = data;
+        if (!asked->asker && !asked->lost && (!partition || young_ms(asked->partition) < young_ms(partition)))
+            partition = asked->partition;
+    }
+    if (!partition)
+        return INT64_MAX;
+    int64_t last_ms = MAX(pulls->pinged_ms, nrd_js_conn_heard_ms(pulls->engine->conn));
+    if (now_ms < last_ms + young_ms(partition))
+        return last_ms + young_ms(partition);
+    pulls->pinged_ms = now_ms;
+    ping(partition);
+    return now_ms + young_ms(partition);
+}
+
+/* ---- asking and parking ---- */
+
 /* Another thread subscribes, which may block, and asks. */
 static uint64_t ask_locked(NrdJsPulls *pulls, NrdPartition *partition, uint64_t asker, const char *json)
 {
@@ -82,10 +134,13 @@ static uint64_t ask_locked(NrdJsPulls *pulls, NrdPartition *partition, uint64_t 
     asked->number = pulls->next_number++;
     asked->partition = partition;
     asked->asker = asker;
-    asked->until_ms = nrd_clock_mono_ms() + NRD_JS_RENEW_MS;
+    asked->asked_ms = nrd_clock_mono_ms();
+    asked->until_ms = asked->asked_ms + NRD_JS_RENEW_MS;
     nrd_js_topic_ref(partition->topic);
     g_hash_table_insert(pulls->asked, &asked->number, asked);
     nrd_timer_set_earlier(pulls->engine->timers, &pulls->timer, asked->until_ms);
+    if (!asker)
+        nrd_timer_set_earlier(pulls->engine->timers, &pulls->timer, asked->asked_ms + young_ms(partition));
     Sending sending = { pulls, asked->number, partition, json };
     nrd_js_topic_ref(partition->topic);
     nrd_js_later(pulls->engine->conn, send_fn, g_memdup2(&sending, sizeof sending));

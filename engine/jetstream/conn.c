@@ -326,6 +326,7 @@ static void conn_free(NrdJsConn *conn)
     g_cond_clear(&conn->hurry);
     g_cond_clear(&conn->work);
     g_free(conn->refusal);
+    g_free(conn->late_stream);
     g_free(conn->inbox);
     natsOptions_Destroy(conn->options);
     g_free(conn);
@@ -341,6 +342,7 @@ void nrd_js_conn_close(NrdJsConn *conn)
     nrd_js_sender_stop(conn);
     bool ended = close_natses(conn);
     wait_until_idle(conn);
+    nrd_js_say_late(conn);
     if (ended)
         conn_free(conn);
     else

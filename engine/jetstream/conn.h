@@ -66,10 +66,22 @@ char *nrd_js_new_inbox(NrdJsConn *conn);
 void nrd_js_request(NrdJsConn *conn, const char *subject, const char *const *headers, const void *data, size_t size,
                     int64_t timeout_ms, NrdJsReplyFn fn, void *user_data);
 
-/* A request that is answered -ESTALE, and not sent, when it could not be before not_after_ms (monotonic): what settles a lease
- * would settle the next one's after that. */
+/* When a lease ends (monotonic). What settles it is not sent after that, as it would settle the next one's. It may still have
+ * been on its way then, for a server that hung: the servers' word that comes later than they may have given the record to
+ * somebody else is counted and told, also when nobody waits for it any more. */
+typedef struct NrdJsLeaseEnd {
+    const char *stream; /* for the log; not copied */
+    int64_t here_ms;
+    int64_t there_ms; /* at the earliest; 0: not known, and nothing is counted */
+} NrdJsLeaseEnd;
+
+/* A request that is answered -ESTALE, and not sent, when it could not be before the end. */
 void nrd_js_request_before(NrdJsConn *conn, const char *subject, const char *text, int64_t timeout_ms,
-                           int64_t not_after_ms, NrdJsReplyFn fn, void *user_data);
+                           const NrdJsLeaseEnd *end, NrdJsReplyFn fn, void *user_data);
+
+/* When the last of the requests was made that have been answered (monotonic). What comes on the connection after that answer was
+ * sent by the servers later than that, even if this process was stopped meanwhile. */
+int64_t nrd_js_conn_heard_ms(NrdJsConn *conn);
 
 /* The same as nrd_js_request, and waits. Errors as of NrdJsReplyFn. The caller destroys *ret_msg. */
 int nrd_js_ask(NrdJsConn *conn, const char *subject, const char *const *headers, const void *data, size_t size,
@@ -78,8 +90,8 @@ int nrd_js_ask(NrdJsConn *conn, const char *subject, const char *const *headers,
 /* A message without an answer; a failure is told by what does not come of it, as is a loss of the connection before it was
  * sent. Does not wait. */
 void nrd_js_tell(NrdJsConn *conn, const char *subject, const char *reply, const char *text);
-/* Is not sent from not_after_ms (monotonic) on. */
-void nrd_js_tell_before(NrdJsConn *conn, const char *subject, const char *text, int64_t not_after_ms);
+/* As nrd_js_request_before; nobody is called. */
+void nrd_js_tell_before(NrdJsConn *conn, const char *subject, const char *text, const NrdJsLeaseEnd *end);
 
 /* Gives a subscription up, after what was told before; takes NULL. Does not wait. */
 void nrd_js_unsubscribe(NrdJsConn *conn, natsSubscription *sub);

@@ -16,10 +16,10 @@
 /* Somebody who is called with an answer. */
 typedef struct NrdJsCall {
     uint64_t token;
-    int64_t deadline_ms;  /* monotonic; 0: it could not be sent */
-    int error;            /* what is answered then */
-    bool waits;           /* a thread waits for it: see nrd_js_conn_hurry */
-    int64_t not_after_ms; /* as of NrdJsSending */
+    int64_t deadline_ms; /* monotonic; 0: it could not be sent */
+    int error;           /* what is answered then */
+    int64_t begun_ms;    /* monotonic: it was sent then or later */
+    bool waits;          /* a thread waits for it: see nrd_js_conn_hurry */
     NrdJsReplyFn fn;
     void *user_data;
 } NrdJsCall;
@@ -38,6 +38,7 @@ struct NrdJsConn {
     atomic_bool up;
     atomic_size_t max_payload;
     _Atomic uint64_t next_token;
+    _Atomic int64_t heard_ms; /* see nrd_js_conn_heard_ms; written with the lock held */
     GThread *sender;
     GPtrArray *natses;  /* the sender's: of natsConnection, all that there have been, since others may still use them */
     GPtrArray *replies; /* ... of natsSubscription, of their answers */
@@ -53,9 +54,12 @@ struct NrdJsConn {
     bool given_up;     /* by the library: the sender makes another connection */
     bool sender_ends;
     bool sender_waits;
-    GCond work;       /* for the sender, or its end */
-    int64_t since_ms; /* wall clock: of the state of `up` */
-    char *refusal;    /* what the servers say to who connects; NULL: nothing */
+    GCond work;        /* for the sender, or its end */
+    int64_t since_ms;  /* wall clock: of the state of `up` */
+    char *refusal;     /* what the servers say to who connects; NULL: nothing */
+    uint64_t n_late;   /* answers that came after the end of their lease, and are not in the log yet */
+    int64_t late_ms;   /* ... by how much, at most */
+    char *late_stream; /* ... of the last one */
 };
 
 /* ---- conn.c ---- */
@@ -73,6 +77,8 @@ void nrd_js_on_look(void *user_data);
 void nrd_js_answer_overdue(NrdJsConn *conn, int64_t now_ms);
 /* It could not be sent. */
 void nrd_js_call_failed(NrdJsConn *conn, uint64_t token, int error);
+/* What came late is said in the log. */
+void nrd_js_say_late(NrdJsConn *conn);
 void nrd_js_busy_locked(NrdJsConn *conn);
 void nrd_js_less_busy(NrdJsConn *conn);
 

@@ -74,6 +74,7 @@ struct NrdEngine {
     atomic_bool stopping;
     NrdTimer follow_timer; /* for what other daemons do to topics */
     NrdTimer stop_timer;
+    _Atomic int64_t silent_until_ms; /* monotonic: a look was not answered, and others are not waited for as long */
     _Atomic int64_t progress_ms; /* monotonic: of the last record that was acknowledged, or the beginning of the stop */
     _Atomic uint64_t outbox_bytes; /* that records take until they are acknowledged */
     GMutex admin;
@@ -331,11 +332,9 @@ void nrd_js_leases_know_wait(NrdPartition *partition, int64_t wait_ms);
 void nrd_js_leases_limit_wait(NrdPartition *partition, int64_t wait_ms);
 int64_t nrd_js_leases_wait_ms(NrdPartition *partition);
 bool nrd_js_delivery_lives(NrdPartition *partition, int64_t came_ms); /* nobody else can have been given it since */
-int64_t nrd_js_delivery_deadline(NrdPartition *partition, int64_t came_ms); /* monotonic: it does until then */
-/* The subject that settles a live lease (g_free), or NULL; when it ends here, and when it may end on the servers (monotonic; each
- * may be NULL). */
-char *nrd_js_lease_subject(NrdPartition *partition, uint64_t offset, uint64_t nonce, int64_t *ret_deadline_ms,
-                           int64_t *ret_end_ms);
+NrdJsLeaseEnd nrd_js_delivery_end(NrdPartition *partition, int64_t came_ms); /* its lease's, should it get one */
+/* The subject that settles a live lease (g_free), and its end; or NULL. */
+char *nrd_js_lease_subject(NrdPartition *partition, uint64_t offset, uint64_t nonce, NrdJsLeaseEnd *ret_end);
 /* How many there are; those that have lapsed on the servers are none. */
 guint nrd_js_leases_n_live(NrdPartition *partition);
 /* Forgets a lease that nobody was given; its delivery is still the caller's. */
@@ -360,8 +359,8 @@ uint64_t nrd_js_hand_count(NrdPartition *partition); /* records that this daemon
 
 /* ---- settle.c ---- */
 
-/* Gives a delivery back, if that can be sent before its deadline (monotonic). */
-void nrd_js_give_back(NrdEngine *engine, const char *reply, int64_t deadline_ms);
+/* Gives a delivery back, if that can be sent before its end. */
+void nrd_js_give_back(NrdEngine *engine, const char *reply, const NrdJsLeaseEnd *end);
 /* Begins its time anew, once the servers have confirmed that. Does not wait. */
 void nrd_js_lease_extend_later(NrdPartition *partition, uint64_t offset, uint64_t nonce);
 

@@ -45,23 +45,26 @@ void nrd_js_leases_free(NrdJsLeases *leases)
 
 /* ---- time ---- */
 
-int64_t nrd_js_lease_deadline_locked(const NrdJsLeases *leases, int64_t start_ms)
+NrdJsLeaseEnd nrd_js_lease_end_locked(const NrdJsLeases *leases, int64_t start_ms)
 {
-    return start_ms + leases->wait_ms - CLAMP(leases->wait_ms / 10, 1, MARGIN_MAX_MS);
+    int64_t there_ms = start_ms + leases->wait_ms;
+    return (NrdJsLeaseEnd){ .stream = leases->partition->stream,
+                            .here_ms = there_ms - CLAMP(leases->wait_ms / 10, 1, MARGIN_MAX_MS),
+                            .there_ms = there_ms };
 }
 
-int64_t nrd_js_delivery_deadline(NrdPartition *partition, int64_t came_ms)
+NrdJsLeaseEnd nrd_js_delivery_end(NrdPartition *partition, int64_t came_ms)
 {
     NrdJsLeases *leases = partition->leases;
     g_mutex_lock(&leases->lock);
-    int64_t deadline_ms = nrd_js_lease_deadline_locked(leases, came_ms);
+    NrdJsLeaseEnd end = nrd_js_lease_end_locked(leases, came_ms);
     g_mutex_unlock(&leases->lock);
-    return deadline_ms;
+    return end;
 }
 
 bool nrd_js_delivery_lives(NrdPartition *partition, int64_t came_ms)
 {
-    return nrd_clock_mono_ms() < nrd_js_delivery_deadline(partition, came_ms);
+    return nrd_clock_mono_ms() < nrd_js_delivery_end(partition, came_ms).here_ms;
 }
 
 int64_t nrd_js_leases_wait_ms(NrdPartition *partition)
@@ -178,22 +181,19 @@ uint64_t nrd_js_leases_generation(NrdPartition *partition)
 NrdJsLease *nrd_js_lease_find_locked(NrdJsLeases *leases, uint64_t offset, uint64_t nonce)
 {
     NrdJsLease *lease = g_hash_table_lookup(leases->leases, &nonce);
-    bool live =
-        lease && lease->offset == offset && nrd_clock_mono_ms() < nrd_js_lease_deadline_locked(leases, lease->start_ms);
+    bool live = lease && lease->offset == offset &&
+                nrd_clock_mono_ms() < nrd_js_lease_end_locked(leases, lease->start_ms).here_ms;
     return live ? lease : NULL;
 }
 
-char *nrd_js_lease_subject(NrdPartition *partition, uint64_t offset, uint64_t nonce, int64_t *ret_deadline_ms,
-                           int64_t *ret_end_ms)
+char *nrd_js_lease_subject(NrdPartition *partition, uint64_t offset, uint64_t nonce, NrdJsLeaseEnd *ret_end)
 {
     NrdJsLeases *leases = partition->leases;
     g_mutex_lock(&leases->lock);
     const NrdJsLease *lease = nrd_js_lease_find_locked(leases, offset, nonce);
     char *reply = lease ? g_strdup(lease->reply) : NULL;
-    if (lease && ret_deadline_ms)
-        *ret_deadline_ms = nrd_js_lease_deadline_locked(leases, lease->start_ms);
-    if (lease && ret_end_ms)
-        *ret_end_ms = lease->start_ms + leases->wait_ms;
+    if (lease)
+        *ret_end = nrd_js_lease_end_locked(leases, lease->start_ms);
     g_mutex_unlock(&leases->lock);
     return reply;
 }
@@ -204,7 +204,7 @@ bool nrd_js_lease_restarted(NrdJsLeases *leases, uint64_t nonce, int64_t sent_ms
 {
     g_mutex_lock(&leases->lock);
     NrdJsLease *lease = g_hash_table_lookup(leases->leases, &nonce);
-    bool in_time = lease && nrd_clock_mono_ms() < lease->start_ms + leases->wait_ms;
+    bool in_time = lease && nrd_clock_mono_ms() < nrd_js_lease_end_locked(leases, lease->start_ms).there_ms;
     if (in_time)
         lease->start_ms = MAX(lease->start_ms, sent_ms);
     g_mutex_unlock(&leases->lock);

@@ -1,7 +1,8 @@
 /* The leases of a partition and the acks on their way: what lease.c, acks.c and settle.c share.
  *
  * The servers' clock for a delivery begins when they send it, so ours begins at a moment that cannot be later: for a pull that
- * does not wait when it was asked for, else when the record came in. A lease is counted from there with what the consumer on
+ * does not wait when it was asked for, else when something was asked for that they had answered before (asked.c), since the
+ * record may have lain here while this process was stopped. A lease is counted from there with what the consumer on
  * the servers is known to give (not with what the settings say by now, which get there some time later), less a margin. */
 #ifndef NRD_ENGINE_JETSTREAM_LEASE_PRIVATE_H
 #define NRD_ENGINE_JETSTREAM_LEASE_PRIVATE_H
@@ -23,10 +24,9 @@ typedef struct NrdJsAck {
     GList link;
     NrdPartition *partition; /* a reference to its topic */
     uint64_t number;
-    int64_t deadline_ms; /* not sent again after it */
-    int64_t end_ms;      /* when the servers may have given the record to somebody else */
-    bool due;            /* to be sent again */
-    int void_errno;      /* its lease is void: an ack that is not confirmed is not sent again */
+    NrdJsLeaseEnd end;
+    bool due;       /* to be sent again */
+    int void_errno; /* its lease is void: an ack that is not confirmed is not sent again */
     char *reply;
 } NrdJsAck;
 
@@ -55,8 +55,8 @@ struct NrdJsLeases {
 /* The live lease of that receipt, or NULL. */
 NrdJsLease *nrd_js_lease_find_locked(NrdJsLeases *leases, uint64_t offset, uint64_t nonce);
 
-/* When a lease that began then ends, here and (at the earliest) on the servers. */
-int64_t nrd_js_lease_deadline_locked(const NrdJsLeases *leases, int64_t start_ms);
+/* When a lease that began then ends. */
+NrdJsLeaseEnd nrd_js_lease_end_locked(const NrdJsLeases *leases, int64_t start_ms);
 
 /* The servers have begun its time anew, at sent_ms or later. false: it may have ended before they did. */
 bool nrd_js_lease_restarted(NrdJsLeases *leases, uint64_t nonce, int64_t sent_ms);
@@ -81,9 +81,6 @@ void nrd_js_acks_clear(NrdJsLeases *leases);
 /* An ack of that lease, whose subject it takes over; to be sent when the lock is not held. */
 NrdJsAck *nrd_js_ack_new_locked(NrdJsLeases *leases, NrdJsLease *lease);
 void nrd_js_ack_send(NrdJsAck *ack);
-
-/* Of an ack that was confirmed just now, and whose lease ends then: counts it and says so when that was before. */
-void nrd_js_ack_look_if_late(NrdPartition *partition, int64_t end_ms);
 
 /* Those on their way mean nothing any more; then tell. */
 void nrd_js_acks_void_locked(NrdJsLeases *leases, int error);

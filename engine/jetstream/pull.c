@@ -175,6 +175,7 @@ static void on_timer(void *user_data)
     g_autoptr(GPtrArray) forgotten = nrd_js_asked_overdue_locked(pulls, now_ms);
     int64_t next_ms = MIN(look_locked(pulls, now_ms, over, renew, silent), nrd_js_asked_next_ms_locked(pulls));
     g_autoptr(GPtrArray) stale = nrd_js_hand_stale_locked(pulls, now_ms);
+    next_ms = MIN(next_ms, nrd_js_asked_ping_locked(pulls, now_ms));
     for (GList *l = pulls->hand.head; l; l = l->next)
         next_ms = MIN(next_ms, ((NrdJsGot *)l->data)->until_ms);
     if (next_ms != INT64_MAX)

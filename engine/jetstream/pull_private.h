@@ -49,6 +49,7 @@ typedef struct NrdJsAsked {
     uint64_t number;
     NrdPartition *partition; /* a reference to its topic */
     uint64_t asker;          /* the take that asks what is there now; 0: parked, for whoever waits */
+    int64_t asked_ms;        /* monotonic: it was asked for then or later */
     int64_t until_ms;        /* monotonic: then it is over, or was forgotten */
     natsSubscription *inbox; /* kept until the answer is there, or its time is over */
     bool lost;               /* so it seems: not counted upon, but what comes of it is taken */
@@ -89,6 +90,7 @@ struct NrdJsPulls {
     GHashTable *takes; /* of Take, by number */
     GHashTable *asked; /* of Asked, by number */
     uint64_t next_number;
+    int64_t pinged_ms;    /* monotonic: see nrd_js_asked_ping_locked */
     GQueue hand;          /* of Got, the oldest first */
     GHashTable *watchers; /* of Watchers, by source */
 };
@@ -141,6 +143,10 @@ NrdJsAsked *nrd_js_asked_steal_locked(NrdJsPulls *pulls, uint64_t number);
 /* Those whose time is over, which others take the place of: to be freed, without the lock. */
 GPtrArray *nrd_js_asked_overdue_locked(NrdJsPulls *pulls, int64_t now_ms);
 int64_t nrd_js_asked_next_ms_locked(NrdJsPulls *pulls); /* when the next one's time is over; INT64_MAX: there is none */
+/* A record that comes of it was sent by the servers then or later (monotonic). */
+int64_t nrd_js_asked_sent_ms(NrdJsPulls *pulls, const NrdJsAsked *asked);
+/* Keeps that time young while pulls are parked, by asking the servers something; when it is to be called next, INT64_MAX: not. */
+int64_t nrd_js_asked_ping_locked(NrdJsPulls *pulls, int64_t now_ms);
 /* An inbox (taken over) that something may still come to is kept for as long as one of a parked pull. */
 void nrd_js_asked_keep(NrdJsPulls *pulls, NrdPartition *partition, natsSubscription *inbox);
 void nrd_js_asked_free(NrdJsAsked *asked); /* takes NULL */

@@ -32,6 +32,8 @@ static NrdJsCall *take_call(NrdJsConn *conn, uint64_t token)
     NrdJsCall *call = NULL;
     g_mutex_lock(&conn->lock);
     g_hash_table_steal_extended(conn->calls, &token, NULL, (gpointer *)&call);
+    if (call)
+        atomic_store(&conn->heard_ms, MAX(atomic_load(&conn->heard_ms), call->begun_ms));
     g_mutex_unlock(&conn->lock);
     return call;
 }
@@ -43,16 +45,64 @@ static void answer(NrdJsConn *conn, NrdJsCall *call, int error, natsMsg *msg)
     nrd_js_less_busy(conn);
 }
 
+int64_t nrd_js_conn_heard_ms(NrdJsConn *conn)
+{
+    return atomic_load(&conn->heard_ms);
+}
+
+/* The reply subject ends with the call's number; of what settles a lease also with its end, and its stream: so much is known of
+ * it when nobody waits any more. */
+static char *reply_subject(NrdJsConn *conn, uint64_t token, const NrdJsLeaseEnd *end)
+{
+    return end && end->there_ms > 0 ? g_strdup_printf("%s%" G_GUINT64_FORMAT "-%" G_GINT64_FORMAT "-%s", conn->inbox,
+                                                      token, end->there_ms, end->stream)
+                                    : g_strdup_printf("%s%" G_GUINT64_FORMAT, conn->inbox, token);
+}
+
+void nrd_js_say_late(NrdJsConn *conn)
+{
+    g_mutex_lock(&conn->lock);
+    uint64_t n = conn->n_late;
+    int64_t late_ms = conn->late_ms;
+    g_autofree char *stream = g_steal_pointer(&conn->late_stream);
+    conn->n_late = 0;
+    conn->late_ms = 0;
+    g_mutex_unlock(&conn->lock);
+    if (n > 0)
+        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE,
+                 "%" G_GUINT64_FORMAT " ack%s confirmed after the end of the lease, up to %" G_GINT64_FORMAT
+                 " ms (last in the stream %s): somebody else may have had the record%s by then",
+                 n, n == 1 ? " was" : "s were", late_ms, stream, nrd_plural(n));
+}
+
+/* The servers take an ack whenever it comes. */
+static void look_if_late(NrdJsConn *conn, const char *end)
+{
+    char *stream;
+    int64_t late_ms = nrd_clock_mono_ms() - g_ascii_strtoll(end, &stream, 10);
+    if (late_ms < 0)
+        return;
+    nrd_counter_add(NRD_COUNTER_LATE_ACKS, 1);
+    g_mutex_lock(&conn->lock);
+    conn->n_late++;
+    conn->late_ms = MAX(conn->late_ms, late_ms);
+    g_free(conn->late_stream);
+    conn->late_stream = g_strdup(*stream ? stream + 1 : "");
+    nrd_timer_set_earlier(conn->timers, &conn->look, nrd_clock_mono_ms() + LOOK_MS);
+    g_mutex_unlock(&conn->lock);
+}
+
 void nrd_js_on_reply(natsConnection *nats, natsSubscription *sub, natsMsg *msg, void *user_data)
 {
     NrdJsConn *conn = user_data;
-    guint64 token;
     const char *subject = natsMsg_GetSubject(msg);
+    char *rest = NULL;
     NrdJsCall *call = NULL;
-    if (strlen(subject) > conn->inbox_size &&
-        g_ascii_string_to_unsigned(subject + conn->inbox_size, 10, 0, G_MAXUINT64, &token, NULL))
-        call = take_call(conn, token);
-    if (!call) { /* too late */
+    if (strlen(subject) > conn->inbox_size)
+        call = take_call(conn, g_ascii_strtoull(subject + conn->inbox_size, &rest, 10));
+    if (rest && *rest == '-' && !natsMsg_IsNoResponders(msg))
+        look_if_late(conn, rest + 1);
+    if (!call) { /* nobody waits any more */
         natsMsg_Destroy(msg);
     } else if (natsMsg_IsNoResponders(msg)) {
         natsMsg_Destroy(msg);
@@ -94,6 +144,7 @@ void nrd_js_answer_overdue(NrdJsConn *conn, int64_t now_ms)
 
 void nrd_js_on_look(void *user_data)
 {
+    nrd_js_say_late(user_data);
     nrd_js_answer_overdue(user_data, nrd_clock_mono_ms());
 }
 
@@ -138,9 +189,9 @@ static int why_not_locked(NrdJsConn *conn, const NrdJsCall *call)
 }
 
 static void request(NrdJsConn *conn, NrdJsCall *call, const char *subject, const char *const *headers, const void *data,
-                    size_t size)
+                    size_t size, const NrdJsLeaseEnd *end)
 {
-    g_autofree char *reply = g_strdup_printf("%s%" G_GUINT64_FORMAT, conn->inbox, call->token);
+    g_autofree char *reply = reply_subject(conn, call->token, end);
     natsMsg *msg = new_message(subject, reply, headers, data, size);
     g_mutex_lock(&conn->lock);
     nrd_js_busy_locked(conn);
@@ -153,7 +204,7 @@ static void request(NrdJsConn *conn, NrdJsCall *call, const char *subject, const
     else
         nrd_js_sending_push_locked(conn, &(NrdJsSending){ .is_call = true,
                                                           .token = call->token,
-                                                          .not_after_ms = call->not_after_ms,
+                                                          .not_after_ms = end ? end->here_ms : 0,
                                                           .msg = g_steal_pointer(&msg) });
     if (rc == 0)
         nrd_timer_set_earlier(conn->timers, &conn->look, nrd_clock_mono_ms() + LOOK_MS);
@@ -165,7 +216,8 @@ static NrdJsCall *new_call(NrdJsConn *conn, int64_t timeout_ms, NrdJsReplyFn fn,
 {
     NrdJsCall *call = g_new0(NrdJsCall, 1);
     call->token = atomic_fetch_add(&conn->next_token, 1);
-    call->deadline_ms = nrd_clock_mono_ms() + timeout_ms;
+    call->begun_ms = nrd_clock_mono_ms();
+    call->deadline_ms = call->begun_ms + timeout_ms;
     call->error = -ETIMEDOUT;
     call->fn = fn;
     call->user_data = user_data;
@@ -175,15 +227,13 @@ static NrdJsCall *new_call(NrdJsConn *conn, int64_t timeout_ms, NrdJsReplyFn fn,
 void nrd_js_request(NrdJsConn *conn, const char *subject, const char *const *headers, const void *data, size_t size,
                     int64_t timeout_ms, NrdJsReplyFn fn, void *user_data)
 {
-    request(conn, new_call(conn, timeout_ms, fn, user_data), subject, headers, data, size);
+    request(conn, new_call(conn, timeout_ms, fn, user_data), subject, headers, data, size, NULL);
 }
 
 void nrd_js_request_before(NrdJsConn *conn, const char *subject, const char *text, int64_t timeout_ms,
-                           int64_t not_after_ms, NrdJsReplyFn fn, void *user_data)
+                           const NrdJsLeaseEnd *end, NrdJsReplyFn fn, void *user_data)
 {
-    NrdJsCall *call = new_call(conn, timeout_ms, fn, user_data);
-    call->not_after_ms = not_after_ms;
-    request(conn, call, subject, NULL, text, strlen(text));
+    request(conn, new_call(conn, timeout_ms, fn, user_data), subject, NULL, text, strlen(text), end);
 }
 
 /* Somebody who waits for his answer. */
@@ -208,7 +258,7 @@ int nrd_js_ask(NrdJsConn *conn, const char *subject, const char *const *headers,
     nrd_js_countdown_init(&waiting.countdown, 1);
     NrdJsCall *call = new_call(conn, timeout_ms, on_answer, &waiting);
     call->waits = true;
-    request(conn, call, subject, headers, data, size);
+    request(conn, call, subject, headers, data, size, NULL);
     nrd_js_countdown_wait(&waiting.countdown);
     if (waiting.error == 0)
         *ret_msg = waiting.msg;
@@ -230,9 +280,11 @@ void nrd_js_tell(NrdJsConn *conn, const char *subject, const char *reply, const 
     tell(conn, subject, reply, text, 0);
 }
 
-void nrd_js_tell_before(NrdJsConn *conn, const char *subject, const char *text, int64_t not_after_ms)
+void nrd_js_tell_before(NrdJsConn *conn, const char *subject, const char *text, const NrdJsLeaseEnd *end)
 {
-    tell(conn, subject, NULL, text, not_after_ms);
+    g_autofree char *reply =
+        end->there_ms > 0 ? reply_subject(conn, atomic_fetch_add(&conn->next_token, 1), end) : NULL;
+    tell(conn, subject, reply, text, end->here_ms);
 }
 
 void nrd_js_unsubscribe(NrdJsConn *conn, natsSubscription *sub)

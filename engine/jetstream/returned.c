@@ -114,7 +114,7 @@ void nrd_js_leases_give_back(NrdPartition *partition)
 {
     NrdJsLeases *leases = partition->leases;
     g_autoptr(GPtrArray) replies = g_ptr_array_new_with_free_func(g_free);
-    g_autoptr(GArray) deadlines = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    g_autoptr(GArray) ends = g_array_new(FALSE, FALSE, sizeof(NrdJsLeaseEnd));
     GHashTableIter iter;
     gpointer data;
     g_mutex_lock(&leases->lock);
@@ -122,14 +122,14 @@ void nrd_js_leases_give_back(NrdPartition *partition)
     g_hash_table_iter_init(&iter, leases->leases);
     while (g_hash_table_iter_next(&iter, NULL, &data)) {
         NrdJsLease *lease = data;
-        int64_t deadline_ms = nrd_js_lease_deadline_locked(leases, lease->start_ms);
-        if (now_ms < deadline_ms) {
+        NrdJsLeaseEnd end = nrd_js_lease_end_locked(leases, lease->start_ms);
+        if (now_ms < end.here_ms) {
             g_ptr_array_add(replies, g_steal_pointer(&lease->reply));
-            g_array_append_val(deadlines, deadline_ms);
+            g_array_append_val(ends, end);
         }
         g_hash_table_iter_remove(&iter);
     }
     g_mutex_unlock(&leases->lock);
     for (guint i = 0; i < replies->len; i++)
-        nrd_js_give_back(partition->topic->engine, replies->pdata[i], g_array_index(deadlines, int64_t, i));
+        nrd_js_give_back(partition->topic->engine, replies->pdata[i], &g_array_index(ends, NrdJsLeaseEnd, i));
 }

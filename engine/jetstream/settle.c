@@ -43,13 +43,13 @@ static void on_extended(void *user_data, int error, natsMsg *msg)
 /* Sends nothing and returns false for a lease that has lapsed. What is sent late would extend another's. */
 static bool send_extension(Extension *extension, uint64_t offset)
 {
-    int64_t deadline_ms;
-    g_autofree char *reply = nrd_js_lease_subject(extension->partition, offset, extension->nonce, &deadline_ms, NULL);
+    NrdJsLeaseEnd end;
+    g_autofree char *reply = nrd_js_lease_subject(extension->partition, offset, extension->nonce, &end);
     if (!reply)
         return false;
     extension->sent_ms = nrd_clock_mono_ms();
-    nrd_js_request_before(extension->partition->topic->engine->conn, reply, "+WPI", NRD_JS_ANSWER_MS, deadline_ms,
-                          on_extended, extension);
+    nrd_js_request_before(extension->partition->topic->engine->conn, reply, "+WPI", NRD_JS_ANSWER_MS, &end, on_extended,
+                          extension);
     return true;
 }
 
@@ -117,20 +117,20 @@ static int give_back(NrdPartition *partition, uint64_t offset, uint64_t nonce)
     g_mutex_lock(&leases->lock);
     NrdJsLease *lease = nrd_js_lease_find_locked(leases, offset, nonce);
     g_autofree char *reply = lease ? g_steal_pointer(&lease->reply) : NULL;
-    int64_t deadline_ms = lease ? nrd_js_lease_deadline_locked(leases, lease->start_ms) : 0;
+    NrdJsLeaseEnd end = nrd_js_lease_end_locked(leases, lease ? lease->start_ms : 0);
     if (lease)
         g_hash_table_remove(leases->leases, &nonce);
     g_mutex_unlock(&leases->lock);
     if (!reply)
         return -ESTALE;
     nrd_js_leases_note_returned(partition, offset); /* first: it may come again at once */
-    nrd_js_give_back(partition->topic->engine, reply, deadline_ms);
+    nrd_js_give_back(partition->topic->engine, reply, &end);
     return 0;
 }
 
-void nrd_js_give_back(NrdEngine *engine, const char *reply, int64_t deadline_ms)
+void nrd_js_give_back(NrdEngine *engine, const char *reply, const NrdJsLeaseEnd *end)
 {
-    nrd_js_tell_before(engine->conn, reply, "-NAK", deadline_ms); /* what cannot be sent comes by time */
+    nrd_js_tell_before(engine->conn, reply, "-NAK", end); /* what cannot be sent comes by time */
 }
 
 int nrd_js_partition_settle(NrdPartition *partition, NrdVerb verb, uint64_t offset, uint64_t nonce)
@@ -142,7 +142,8 @@ int nrd_js_partition_settle(NrdPartition *partition, NrdVerb verb, uint64_t offs
     if (verb == NRD_VERB_EXTEND) {
         (void)extend(partition, &hold, 1, &rc);
     } else if (verb == NRD_VERB_LOOK) {
-        g_autofree char *reply = nrd_js_lease_subject(partition, offset, nonce, NULL, NULL);
+        NrdJsLeaseEnd end;
+        g_autofree char *reply = nrd_js_lease_subject(partition, offset, nonce, &end);
         return reply ? 0 : -ESTALE;
     } else {
         rc = verb == NRD_VERB_ACK ? acknowledge(partition, offset, nonce) : give_back(partition, offset, nonce);
@@ -217,8 +218,7 @@ static int fail_all(size_t n, int *ret_errors, int error)
 typedef struct Member {
     NrdPartition *partition;
     NrdJsCountdown *countdown;
-    int64_t end_ms; /* of its lease */
-    int error;      /* -EIO: there is no answer yet */
+    int error; /* -EIO: there is no answer yet */
 } Member;
 
 static void on_member_answer(void *user_data, int error, natsMsg *msg)
@@ -226,8 +226,6 @@ static void on_member_answer(void *user_data, int error, natsMsg *msg)
     Member *member = user_data;
     natsMsg_Destroy(msg);
     member->error = error < 0 ? -EIO : 0;
-    if (error == 0)
-        nrd_js_ack_look_if_late(member->partition, member->end_ms);
     if (error == -EAGAIN)
         nrd_js_consumer_suspect(member->partition);
     nrd_js_countdown_one(member->countdown);
@@ -235,11 +233,11 @@ static void on_member_answer(void *user_data, int error, natsMsg *msg)
 
 static void ask_member(NrdPartition *partition, const NrdHold *hold, Member *member)
 {
-    int64_t deadline_ms;
-    g_autofree char *reply = nrd_js_lease_subject(partition, hold->offset, hold->nonce, &deadline_ms, &member->end_ms);
+    NrdJsLeaseEnd end;
+    g_autofree char *reply = nrd_js_lease_subject(partition, hold->offset, hold->nonce, &end);
     if (reply) {
-        nrd_js_request_before(partition->topic->engine->conn, reply, "+ACK", NRD_JS_ANSWER_MS, deadline_ms,
-                              on_member_answer, member);
+        nrd_js_request_before(partition->topic->engine->conn, reply, "+ACK", NRD_JS_ANSWER_MS, &end, on_member_answer,
+                              member);
         return;
     }
     member->error = -ESTALE;

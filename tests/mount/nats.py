@@ -101,6 +101,31 @@ class Server:
                     return json.loads(file.read(int(line[-1])))
 
 
+class Listener:
+    """What is published on a subject at a server."""
+
+    def __init__(self, server, subject):
+        self.socket = socket.create_connection(("127.0.0.1", server.port), 20)
+        self.file = self.socket.makefile("rwb")
+        self.file.readline()  # INFO
+        self.file.write(b'CONNECT {"verbose":false,"headers":true}\r\nSUB ' + subject.encode() + b" 1\r\n")
+        self.heard()
+
+    def heard(self):
+        """Subject and payload of all that has come by now."""
+        came = []
+        self.file.write(b"PING\r\n")
+        self.file.flush()
+        while (line := self.file.readline().split()) != [b"PONG"]:
+            if line[0] in (b"MSG", b"HMSG"):
+                came.append((line[1].decode(), self.file.read(int(line[-1]) + 2)[:-2]))
+        return came
+
+    def close(self):
+        self.file.close()
+        self.socket.close()
+
+
 class Cluster:
     """n servers; JetStream answers when start returns."""
 

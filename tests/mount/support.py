@@ -54,6 +54,21 @@ def wait_for(condition, what, limit_s=15.0, step_s=0.01):
         time.sleep(step_s)
 
 
+def freeze(process):
+    """Stops it, and returns when each of its threads has stopped."""
+    process.send_signal(signal.SIGSTOP)
+
+    def stopped():
+        tasks = f"/proc/{process.pid}/task"
+        for task in os.listdir(tasks):
+            with open(f"{tasks}/{task}/stat", encoding="utf-8", errors="replace") as file:
+                if file.read().rsplit(")", 1)[1].split()[0] != "T":
+                    return False
+        return True
+
+    wait_for(stopped, f"process {process.pid} to stop")
+
+
 def mountinfo(path):
     """The file system type mounted at path, or None."""
     wanted = os.path.realpath(os.path.dirname(path)) + "/" + os.path.basename(path)

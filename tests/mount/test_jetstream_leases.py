@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import select
 import signal
 import threading
@@ -11,10 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from nats import Cluster, Relay
-from support import (Background, Consumer, ack, configure, fails, number, produce, read_file, take, wait_for, write_file,
+from nats import Cluster, Listener, Relay
+from support import (Background, Consumer, ack, configure, fails, freeze, number, produce, read_file, take, wait_for, write_file,
                      xattr)
-from test_jetstream import m, mount_on, name, pytestmark, read_or_none, servers, stream_of  # noqa: F401
+from test_jetstream import (m, mount_on, name, own_servers, pytestmark, read_or_none, servers,  # noqa: F401
+                            stream_of)
 
 
 @pytest.fixture
@@ -282,6 +284,111 @@ def test_an_extension_is_not_believed_before_it_is_confirmed(one_server, mount_o
     assert fails(os.write, fd, receipt) == errno.ESTALE  # it has ended when it would have
     os.close(fd)
     one_server.servers[0].process.send_signal(signal.SIGCONT)
+
+
+# -- acks that come too late
+
+
+def metric(mount, name):  # noqa: F811
+    return int(re.search(rf"^{name} (\d+)$".encode(), read_file(mount.mnt + "/metrics"), re.M).group(1))
+
+
+def late_acks(mount):
+    return metric(mount, "narad_late_acks_total")
+
+
+def apart(mount_on, cluster, stream, info):
+    """A server that leads neither the stream nor its consumer, its mount, and the one of another server."""
+    leaders = [each["cluster"]["leader"] for each in (cluster.stream_info(stream), info())]
+    near, far = sorted(cluster.servers, key=lambda server: server.name in leaders)[::2]
+    return near, *(mount_on(SimpleNamespace(url=f"nats://127.0.0.1:{server.port}")) for server in (near, far))
+
+
+def test_a_late_ack_is_counted(own_servers, mount_on):  # noqa: F811
+    """It lies at a server that hangs until its record is another mount's, and settles that one's lease: nobody can keep it from
+    that, but the mount that has sent it says so, although nothing there waits for the answer any more."""
+    maker = mount_on(own_servers)
+    topic, part = maker.topic("t"), maker.make("t", visibility_timeout_ms=1500)
+    produce(part, "a")
+    ack(part, take(part, 1)[0]["handle"], sync=True)
+    stream = stream_of(topic)
+    consumer = own_servers.ask("$JS.API.CONSUMER.NAMES." + stream)["consumers"][0]
+
+    def info():
+        return own_servers.ask(f"$JS.API.CONSUMER.INFO.{stream}.{consumer}")
+
+    server, one, two = apart(mount_on, own_servers, stream, info)
+    produce(part, "b")
+    fd = os.open(one.part("t") + "/ack", os.O_WRONLY)
+    with Consumer(two.part("t"), "consume.jsonl", os.O_RDONLY) as reader:
+        receipt = take(one.part("t"), 1)[0]["handle"].encode() + b"\n"
+        waits = Background(reader.read)
+        wait_for(lambda: info()["num_waiting"] > 0, "the reader")
+        freeze(server.process)
+        try:
+            os.write(fd, receipt)
+            other = json.loads(waits.join())
+            wait_for(lambda: metric(one, "narad_servers_unanswered_total") > 0, "the end of its patience")
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: late_acks(one) > 0, "the servers' word")
+    wait_for(lambda: "after the end of the lease" in one.stderr() and stream in one.stderr(), "the line in the log")
+    assert late_acks(two) == 0
+    os.close(fd)
+    assert other["offset"] == 1 and number(part, "lag") == 0
+
+
+def test_a_record_that_came_while_the_mount_was_stopped(m, name, mount_on, servers):
+    """It is sent to a mount that is stopped until its time is over: another one has it, and the first gives it to nobody."""
+    other = mount_on(servers)
+    part, there = m.make(name, visibility_timeout_ms=2000), other.part(name)
+    produce(part, "a")
+    ack(part, take(part)[0]["handle"], sync=True)
+    wait_for(lambda: os.path.exists(there), "the topic at the other mount")
+    with Consumer(part, flags=os.O_RDWR) as reader:
+        waits = Background(reader.read)
+        parked = f"$JS.API.CONSUMER.INFO.{stream_of(m.topic(name))}."
+        consumer = servers.ask("$JS.API.CONSUMER.NAMES." + stream_of(m.topic(name)))["consumers"][0]
+        wait_for(lambda: servers.ask(parked + consumer)["num_waiting"] > 0, "the reader")
+        freeze(m.process)
+        try:
+            produce(there, "b")
+            receipt = wait_for(lambda: take(there, 1), "the record at the other mount")[0]["handle"]
+        finally:
+            m.process.send_signal(signal.SIGCONT)
+        ack(there, receipt, sync=True)
+        produce(there, "c")
+        assert waits.join() == b"c\n"
+        reader.sync()
+    assert number(there, "frontier") == 3 and late_acks(m) == 0
+
+
+def test_nothing_is_sent_for_a_lease_after_its_end(one_server, mount_on):
+    """The mount is stopped over the end of its leases, with acks, nacks and extensions in its hands."""
+    m = mount_on(one_server)
+    part = m.make("t", visibility_timeout_ms=2000)
+    produce(part, *["r"] * 60)
+    receipts = [each["handle"].encode() for each in take(part, 60)]
+    end = time.monotonic() + 2
+    fd = os.open(part + "/ack", os.O_WRONLY)
+    listener = Listener(one_server.servers[0], "$JS.ACK.>")
+    os.write(fd, receipts.pop() + b"\n")
+    os.fsync(fd)
+    assert [payload for _, payload in listener.heard()] == [b"+ACK"]
+    freeze(m.process)
+    try:
+        writes = [Background(os.write, fd, verb + b" " + receipt + b"\n")
+                  for receipt, verb in zip(receipts, [b"ack", b"nack", b"extend"] * 20)]
+        time.sleep(max(0.0, end - time.monotonic()))
+    finally:
+        m.process.send_signal(signal.SIGCONT)
+    for each in writes:
+        each.join()
+        assert each.error.errno == errno.ESTALE
+    os.fsync(fd)
+    os.close(fd)
+    assert listener.heard() == [] and late_acks(m) == 0
+    listener.close()
 
 
 # -- time
