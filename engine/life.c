@@ -327,6 +327,13 @@ int nrd_local_partition_learn(NrdPartition *partition)
     return rc;
 }
 
+void nrd_local_topic_learn(NrdTopic *topic)
+{
+    for (uint32_t i = 0; i < nrd_topic_n_partitions(topic); i++)
+        (void)!nrd_partition_learn(
+            nrd_topic_partition(topic, i)); /* a failure is known, or shown as what is not known */
+}
+
 /* What a closed partition will be known by. Nobody has a pin and nobody can get one: nothing changes. */
 static NrdPicture *take_picture(NrdPartition *partition)
 {

@@ -57,6 +57,7 @@
     X(partition_is_open)                                                                                               \
     X(partition_known)                                                                                                 \
     X(partition_learn)                                                                                                 \
+    X(topic_learn)                                                                                                     \
     X(partition_info)                                                                                                  \
     X(partition_lost_ranges)                                                                                           \
     X(partition_number)                                                                                                \

@@ -31,6 +31,11 @@ int nrd_partition_learn(NrdPartition *partition)
     return nrd_table_of(partition)->partition_learn(partition);
 }
 
+void nrd_topic_learn(NrdTopic *topic)
+{
+    nrd_table_of(topic)->topic_learn(topic);
+}
+
 void nrd_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_info)
 {
     nrd_table_of(partition)->partition_info(partition, ret_info);

@@ -197,14 +197,8 @@ int nrd_node_learn(NrdNode *node)
 {
     if (node->partition)
         return nrd_partition_learn(node->partition);
-    if (!tells_of_partitions(node->info))
-        return 0;
-    uint32_t n = nrd_topic_n_partitions(node->topic);
-    for (uint32_t i = 0; i < n; i++) {
-        NrdPartition *partition = nrd_topic_partition(node->topic, i);
-        if (partition)
-            (void)!nrd_partition_learn(partition);
-    }
+    if (tells_of_partitions(node->info))
+        nrd_topic_learn(node->topic);
     return 0;
 }
 

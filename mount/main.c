@@ -27,6 +27,8 @@
 
 /* One megabyte of buffer each; more than the default ten, since commits run on them. */
 #define MAX_THREADS 16
+/* Who has to wait for servers does so on such a thread, and holds up nobody who asks nothing of them. */
+#define MAX_THREADS_OF_SERVERS 128
 
 static const char usage[] =
     "usage: naradfs DATA MNT [-f] [-o OPTIONS]\n"
@@ -54,7 +56,7 @@ static const char usage[] =
     "                       partial_bytes=N     memory for records that producers have begun and not ended,\n"
     "                                           beyond 64 KiB each; then writes get EAGAIN (256 MiB)\n"
     "                       max_threads=N       threads for requests, made as they are needed, N from 1; more than\n"
-    "                                           1024 count as 1024 (16)\n"
+    "                                           1024 count as 1024 (16; over servers 128)\n"
     "                       log_level=L         error, warning, notice, info or debug (info)\n"
     "                       and those of libfuse and mount(8)\n"
     "                       engine=jetstream    the records are in NATS JetStream, see docs/scale-out.md; with it:\n"
@@ -199,11 +201,16 @@ static void on_ending(void *user_data)
     nrd_engine_stop(daemon->engine);
 }
 
+static unsigned max_threads(const NrdMountOptions *options)
+{
+    return options->max_threads > 0 ? options->max_threads : options->data ? MAX_THREADS : MAX_THREADS_OF_SERVERS;
+}
+
 static int run_loop(Daemon *daemon)
 {
     NrdLoopOptions options = {
         .session = daemon->session,
-        .max_threads = daemon->options.max_threads > 0 ? daemon->options.max_threads : MAX_THREADS,
+        .max_threads = max_threads(&daemon->options),
         .alive_ms = nrd_notify_watchdog_ms(),
         .alive = tell_alive,
         .ending = on_ending,

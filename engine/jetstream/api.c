@@ -19,12 +19,17 @@
 
 static int no_answer(NrdJsConn *conn, int64_t patience_ms, char **ret_why)
 {
-    if (ret_why && !*ret_why)
-        *ret_why = g_strdup_printf(nrd_js_conn_is_up(conn)
-                                       ? "the NATS servers gave no answer within %d s: most of them may be "
-                                         "down, or JetStream is off"
-                                       : "no NATS server could be reached for %d s",
-                                   (int)(patience_ms / 1000));
+    int seconds = (int)(patience_ms / 1000);
+    bool up = nrd_js_conn_is_up(conn);
+    if (!ret_why || *ret_why)
+        return -EIO;
+    if (seconds == 0)
+        *ret_why = g_strdup(up ? "the NATS servers give no answer" : "no NATS server can be reached");
+    else
+        *ret_why = g_strdup_printf(up ? "the NATS servers gave no answer within %d s: most of them may be down, or "
+                                        "JetStream is off"
+                                      : "no NATS server could be reached for %d s",
+                                   seconds);
     return -EIO;
 }
 

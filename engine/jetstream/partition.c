@@ -7,6 +7,7 @@
 
 #define FRESH_MS 1000
 #define SILENT_MS 5000 /* who looks at many files is not to wait for each */
+#define BRIEF_MS 250   /* for an answer, while others do not come */
 #define SUSPECT_MS 5000
 #define GONE_MS 1000 /* servers that have just started may not know of it yet */
 #define LAG_MS 1000
@@ -221,14 +222,31 @@ int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms)
     return 0;
 }
 
-/* A stream that does not answer is known by that. */
+/* A stream that does not answer is known by that. Who looks at many waits for one of them. */
 int nrd_js_partition_learn(NrdPartition *partition)
 {
+    NrdEngine *engine = partition->topic->engine;
     int rc = nrd_js_topic_usable(partition->topic);
     if (rc < 0)
         return rc;
-    rc = nrd_js_partition_look(partition, NRD_JS_GLANCE_MS);
+    bool brief = !nrd_js_conn_is_up(engine->conn) || nrd_clock_mono_ms() < atomic_load(&engine->silent_until_ms);
+    rc = nrd_js_partition_look(partition, brief ? BRIEF_MS : NRD_JS_GLANCE_MS);
+    if (!brief && rc != -ENOENT && nrd_js_partition_is_silent(partition))
+        atomic_store(&engine->silent_until_ms, nrd_clock_mono_ms() + SILENT_MS);
     return rc == -ENODEV ? rc : 0;
+}
+
+static int learn_one(void *user_data, uint32_t number)
+{
+    NrdPartition *partition = nrd_js_topic_partition(user_data, number);
+    if (!nrd_js_partition_known(partition))
+        (void)!nrd_js_partition_learn(partition);
+    return 0;
+}
+
+void nrd_js_topic_learn(NrdTopic *topic)
+{
+    (void)!nrd_js_each(topic->engine->conn, 0, nrd_js_topic_n_partitions(topic), learn_one, topic);
 }
 
 void nrd_js_partition_changed(NrdPartition *partition)

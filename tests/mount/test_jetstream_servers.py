@@ -7,13 +7,15 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from nats import Cluster, Relay, why_not
-from support import (ROOT, Background, Consumer, configure, fails, log, number, open_fails, produce, read_file, wait_for, write_all,
+from nats import Cluster, Listener, Relay, why_not
+from support import (ROOT, Background, Consumer, configure, fails, freeze, log, number, open_fails, produce, read_file, wait_for, write_all,
                      write_file, xattr)
 from test_jetstream import m, mount_on, name, own_servers, servers, stream_of  # noqa: F401 (fixtures)
 from test_monitoring import promtool
@@ -182,6 +184,58 @@ def test_records_are_sent_while_the_daemon_ends(m, name):
 
 def metric(mount, of):
     return int(re.search(rf"^{of} (\d+)$", read_file(mount.mnt + "/metrics").decode(), re.M).group(1))
+
+
+def test_reads_that_wait_for_servers_hold_up_nobody(own_servers, mount_on):  # noqa: F811
+    """Whoever drains asks the servers, which hang: forty of them, and `ls` is answered meanwhile."""
+    m = mount_on(own_servers)
+    m.make("t", partitions=40)
+    waiting = f"/sys/fs/fuse/connections/{os.minor(os.stat(m.mnt).st_dev)}/waiting"
+    if not os.path.exists(waiting):
+        subprocess.run(["mount", "-t", "fusectl", "none", "/sys/fs/fuse/connections"], check=False, timeout=20,
+                       stderr=subprocess.DEVNULL)
+    if not os.path.exists(waiting):
+        pytest.skip("the kernel does not tell how many requests wait (fusectl)")
+    files = [os.open(m.part("t", i) + "/drain", os.O_RDONLY) for i in range(40)]
+    for server in own_servers.servers:
+        freeze(server.process)
+    reads = [Background(os.read, fd, 100) for fd in files]
+    wait_for(lambda: int(read_file(waiting)) >= 40, "the readers")
+    assert os.listdir(m.mnt + "/topics") == ["t"] and b"servers" in read_file(m.mnt + "/status")
+    assert all(each.running() for each in reads)
+    go_on(*own_servers.servers)
+    for each in reads:
+        each.join(60)
+    for fd in files:
+        os.close(fd)
+
+
+def test_who_looks_at_many_files_does_not_wait_for_each(own_servers, mount_on):  # noqa: F811
+    """`ls -l` of a topic whose servers hang: what is not answered once is not waited for forty times."""
+    m = mount_on(own_servers)
+    m.make("t", partitions=40)
+    for server in own_servers.servers:
+        freeze(server.process)
+    looks = Background(lambda: [number(m.part("t", i), "hwm") for i in range(40)])
+    assert looks.join(60) == [0] * 40  # they are waited for for four seconds
+    assert re.search(rb"poisoned: (the NATS servers give no answer|no NATS server can be reached)\n",
+                     read_file(m.part("t", 39) + "/status"))
+    go_on(*own_servers.servers)
+    wait_for(lambda: xattr(m.part("t", 39), "poisoned") == "0", "the answers", 60)
+
+
+def test_a_status_asks_for_many_partitions_at_once(own_servers, mount_on):  # noqa: F811
+    """Two of three servers hang, and with them most of the answers that it needs: they are waited for together."""
+    m = mount_on(SimpleNamespace(url=f"nats://127.0.0.1:{own_servers.servers[0].port}"))
+    m.make("t", partitions=40)
+    listener, asked = Listener(own_servers.servers[0], "$JS.API.STREAM.INFO.>"), set()
+    for server in own_servers.servers[1:]:
+        freeze(server.process)
+    page = Background(read_file, m.topic("t") + "/status")
+    wait_for(lambda: asked.update(subject for subject, _ in listener.heard()) or len(asked) >= 16, "the questions")
+    go_on(*own_servers.servers)
+    assert page.join(60).count(b"\np000") == 40
+    listener.close()
 
 
 def test_status_says_that_the_servers_are_gone(own_servers, mount_on):  # noqa: F811
@@ -642,18 +696,23 @@ def test_two_removals_and_a_record(servers, mount_on):  # noqa: F811
     print("kept:", kept)
 
 
-def test_a_removal_gives_nobody_a_record(servers, mount_on):  # noqa: F811
-    """Who waits for a record at another mount while the topic is removed is given none."""
+def test_a_removal_stores_nothing(servers, mount_on):  # noqa: F811
+    """What it publishes to learn where the stream ends is for a sequence that no stream has. Who waits for a record at another
+    mount is told."""
     m, other = mount_on(servers), mount_on(servers)
     m.make("gone")
     wait_for(lambda: os.path.exists(other.part("gone")), "the topic at the other mount")
     fd = os.open(other.part("gone") + "/consume", os.O_RDWR)
     reader = Background(os.read, fd, 100)
     wait_for(lambda: servers.ask("$JS.API.CONSUMER.NAMES." + stream_of(m.topic("gone"))).get("total"), "the reader")
+    listener = Listener(servers.servers[0], "narad.gone.>")
     os.rmdir(m.topic("gone"))
     reader.join(60)
     assert reader.error and reader.error.errno == errno.EIDRM
     close_of_ended(fd)
+    (subject, message), = listener.heard()
+    assert ".closed." in subject and b"Nats-Expected-Last-Sequence: 4611686018427387904\r\n" in message
+    listener.close()
 
 
 def test_a_removal_that_meets_another(servers, mount_on):  # noqa: F811
