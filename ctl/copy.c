@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define DRAW_EVERY_US 100000
@@ -66,14 +67,20 @@ static gpointer work(gpointer data)
 static void draw(const Run *run, int64_t start_us, bool bar)
 {
     uint64_t done = atomic_load(&run->job.n_done), total = MAX(atomic_load(&run->job.n_total), 1);
-    uint64_t written = atomic_load(&run->job.n_written);
+    uint64_t written = atomic_load(&run->job.n_written), compared = atomic_load(&run->job.n_compared);
+    bool compares = atomic_load(&run->job.n_comparing) > 0;
     double seconds = (double)MAX(g_get_monotonic_time() - start_us, 1) / 1e6;
     unsigned percent = (unsigned)(MIN(done, total) * 100 / total);
     GString *text = g_string_new(bar ? "\r[" : "");
     for (unsigned i = 0; bar && i < BAR_CELLS; i++)
         g_string_append_c(text, i * 100 < percent * BAR_CELLS ? '#' : '.');
-    g_string_append_printf(text, "%s%3u%%  %" PRIu64 " record%s copied  %.0f records/s", bar ? "] " : "", percent,
-                           written, nrd_plural(written), (double)written / seconds);
+    g_string_append_printf(text, "%s%3u%%  ", bar ? "] " : "", percent);
+    if (compared > 0)
+        g_string_append_printf(text, "%" PRIu64 " record%s that %s there compared%s  ", compared, nrd_plural(compared),
+                               compared == 1 ? "was" : "were", compares ? "..." : "");
+    if (written > 0 || !compares)
+        g_string_append_printf(text, "%" PRIu64 " record%s copied  %.0f records/s", written, nrd_plural(written),
+                               (double)written / seconds);
     fprintf(stderr, bar ? "%s\033[K" : "%s\n", text->str);
     fflush(stderr);
     g_string_free(text, TRUE);
@@ -215,6 +222,26 @@ static int find(Run *run, char **argv, char **ret_why)
     return rc < 0 ? rc : nrd_copy_prepare(&run->job, ret_why);
 }
 
+#define FILES_OF_PARTITION 3 /* log.bin of both sides, and produce.bin */
+#define FILES_BESIDE 32
+
+/* Who follows has all partitions open at once: as many files as may be. */
+static bool has_descriptors(const NrdCopyJob *job)
+{
+    struct rlimit limit;
+    rlim_t wanted = FILES_OF_PARTITION * job->n_partitions + FILES_BESIDE;
+    if (!job->follow || getrlimit(RLIMIT_NOFILE, &limit) < 0 || wanted <= limit.rlim_cur)
+        return true;
+    limit.rlim_cur = limit.rlim_max;
+    if (wanted <= limit.rlim_max && setrlimit(RLIMIT_NOFILE, &limit) == 0)
+        return true;
+    nrd_cli_say("to follow %" PRIu64 " partition%s takes %" PRIu64 " open files, %d for each, and %" PRIu64
+                " are allowed: raise that (ulimit -Hn), or copy without --follow",
+                job->n_partitions, nrd_plural(job->n_partitions), (uint64_t)wanted, FILES_OF_PARTITION,
+                (uint64_t)limit.rlim_max);
+    return false;
+}
+
 static int copy(Run *run, char **argv, int n_jobs)
 {
     g_autofree char *why = NULL;
@@ -225,6 +252,8 @@ static int copy(Run *run, char **argv, int n_jobs)
     for (guint i = 0; i < run->job.notes->len && !run->quiet; i++)
         nrd_cli_say("%s", (const char *)run->job.notes->pdata[i]);
     sum_up(run);
+    if (!has_descriptors(&run->job))
+        return NRD_EXIT_FAILED;
     /* who follows one partition has no time for another */
     return run_parts(
         run, (unsigned)(run->job.follow ? run->job.n_partitions : MIN((uint64_t)n_jobs, run->job.n_partitions)));

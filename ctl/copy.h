@@ -67,6 +67,8 @@ typedef struct NrdCopyJob {
     _Atomic uint64_t n_done; /* for progress */
     _Atomic uint64_t n_total;
     _Atomic uint64_t n_written;
+    _Atomic uint64_t n_compared; /* with what was there already */
+    atomic_uint n_comparing;     /* partitions that are not done with that */
 } NrdCopyJob;
 
 /* Makes the target, or looks at the one that is there; *ret_why (g_free) says why not. */

@@ -141,6 +141,7 @@ static int match(NrdCopyPart *part)
             rc = next_of_source(part, &ours, &ours_found);
         if (rc == 0 && found && (!ours_found || !nrd_copy_record_same(&theirs, &ours)))
             rc = fail_different(part, &theirs, ours_found ? &ours : NULL);
+        atomic_fetch_add(&part->job->n_compared, rc == 0 && found);
     }
     if (rc == 0 && found)
         rc = nrd_copy_part_fail(part, -EINTR, g_strdup("interrupted; run it again to go on"));
@@ -294,8 +295,10 @@ void nrd_copy_part_run(NrdCopyPart *part)
     int rc = check_wanted(part);
     if (rc == 0)
         rc = open_files(part);
+    atomic_fetch_add(&part->job->n_comparing, 1);
     if (rc == 0)
         rc = match(part);
+    atomic_fetch_sub(&part->job->n_comparing, 1);
     if (rc == 0)
         rc = part->job->follow ? follow(part) : copy(part);
     if (rc == 0)

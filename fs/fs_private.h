@@ -280,6 +280,8 @@ uint64_t nrd_text_file_size(NrdNode *node);
 void nrd_append_time(GString *text, int64_t ms);
 /* status.c: the condition for a `reopen`, in words. */
 const char *nrd_when_well(const NrdFs *fs);
+/* What a person does about commits that fail. */
+const char *nrd_when_commits_fail(const NrdFs *fs);
 
 /* log.c: the first open handle of a node, referenced, or NULL. */
 NrdHandle *nrd_node_any_handle(NrdNode *node);

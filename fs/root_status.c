@@ -211,7 +211,7 @@ static void append_partition_trouble(GString *text, const NrdFs *fs, const NrdTr
     }
     if (trouble->failing) {
         g_string_append_printf(text, "\n%s/p%05u  commits fail: %s\n    %s\n", trouble->topic,
-                               (unsigned)trouble->partition, trouble->reason, NRD_TODO_COMMITS_FAIL);
+                               (unsigned)trouble->partition, trouble->reason, nrd_when_commits_fail(fs));
         return;
     }
     g_string_append_printf(text, "\n%s/p%05u  %s: %s\n", trouble->topic, (unsigned)trouble->partition,

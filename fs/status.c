@@ -34,14 +34,22 @@ typedef struct Totals {
     uint64_t lag, in_flight, size_bytes;
     const char *durability; /* of the engine; where it is another, that is told */
     GString *todo;          /* a line for each partition that is not well */
-    const char *when_well;
+    const NrdFs *fs;
 } Totals;
+
+static bool is_local(const NrdFs *fs)
+{
+    return g_str_equal(nrd_engine_durability(fs->engine), "fsync");
+}
 
 const char *nrd_when_well(const NrdFs *fs)
 {
-    return g_str_equal(nrd_engine_durability(fs->engine), "fsync")
-               ? "when the disk is well"
-               : "when the servers are well and have what they should";
+    return is_local(fs) ? NRD_TODO_POISON : NRD_TODO_SERVERS;
+}
+
+const char *nrd_when_commits_fail(const NrdFs *fs)
+{
+    return is_local(fs) ? NRD_TODO_COMMITS_FAIL : NRD_TODO_COMMITS_FAIL_THERE;
 }
 
 static void append_partition_row(GString *text, NrdPartition *partition, Totals *totals)
@@ -59,11 +67,11 @@ static void append_partition_row(GString *text, NrdPartition *partition, Totals 
     totals->size_bytes += info.size_bytes;
     if (info.poisoned || info.fault)
         g_string_append_printf(totals->todo, "p%05u  %s: %s, echo reopen > p%05u/ctl\n",
-                               nrd_partition_number(partition), info.reason, todo_word(&info, totals->when_well),
-                               nrd_partition_number(partition));
+                               nrd_partition_number(partition), info.reason,
+                               todo_word(&info, nrd_when_well(totals->fs)), nrd_partition_number(partition));
     else if (info.commit_errno)
         g_string_append_printf(totals->todo, "p%05u  commits fail: %s; %s\n", nrd_partition_number(partition),
-                               g_strerror(info.commit_errno), NRD_TODO_COMMITS_FAIL);
+                               g_strerror(info.commit_errno), nrd_when_commits_fail(totals->fs));
     if (info.durability && !g_str_equal(info.durability, totals->durability)) {
         g_string_append_printf(totals->todo, "p%05u  ", nrd_partition_number(partition));
         nrd_append_durability(totals->todo, info.durability);
@@ -146,9 +154,7 @@ static void append_children(GString *text, NrdTopic *topic)
 
 static void append_partitions(GString *text, const NrdFs *fs, NrdTopic *topic, uint32_t n)
 {
-    Totals totals = { .todo = g_string_new(NULL),
-                      .durability = nrd_engine_durability(fs->engine),
-                      .when_well = nrd_when_well(fs) };
+    Totals totals = { .todo = g_string_new(NULL), .durability = nrd_engine_durability(fs->engine), .fs = fs };
     g_string_append(text,
                     "partition      oldest           hwm      frontier         lag  in flight  state           size\n");
     for (uint32_t i = 0; i < n; i++) {
@@ -275,7 +281,7 @@ static char *partition_status_text(NrdNode *node)
         g_string_append_printf(text, "to do        %s: echo reopen > ctl\n", todo_word(&info, nrd_when_well(node->fs)));
     else if (info.commit_errno)
         g_string_append_printf(text, "commits      fail: %s\nto do        %s\n", g_strerror(info.commit_errno),
-                               NRD_TODO_COMMITS_FAIL);
+                               nrd_when_commits_fail(node->fs));
     if (damage)
         g_string_append_printf(text, "damage       %s\nto do        %s\n", damage, damage_todo(&info));
     if (info.anew)

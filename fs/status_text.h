@@ -12,6 +12,11 @@ void nrd_append_durability(GString *text, const char *word);
 #define NRD_TODO_COMMITS_FAIL                                                                                          \
     "make room (trim, retention, a topic less) or help the disk; writers that sync again go on by themselves"
 
+/* The same when the records are on other machines, where nobody can make room from here: even to remove something is to write. */
+#define NRD_TODO_COMMITS_FAIL_THERE                                                                                    \
+    "give the servers room (their disks, max_file and the account's limits) or help them; writers that sync again go " \
+    "on by themselves"
+
 /* What a person does when a topic refuses records: for a full disk, and for too much that waits. */
 #define NRD_TODO_REFUSED_FULL "make room (trim, retention, a topic less); writers that sync again go on"
 #define NRD_TODO_REFUSED_BUSY                                                                                          \

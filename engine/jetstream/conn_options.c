@@ -176,6 +176,8 @@ char *nrd_js_conn_options_why(const NrdEngineOptions *how, natsStatus status)
     const char *last = nats_GetLastError(&of);
     const char *place = last && last[0] == '(' ? strstr(last, "): ") : NULL; /* in the library's source */
     const char *said = !last || of != status ? "" : place ? place + strlen("): ") : last;
+    if (strcmp(said, natsStatus_GetText(status)) == 0)
+        said = "";
     return g_strdup_printf("none of the NATS servers %s could be used: %s%s%s; %s", shown, natsStatus_GetText(status),
                            *said ? ": " : "", said, todo_of(status, said));
 }

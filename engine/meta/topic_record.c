@@ -50,13 +50,18 @@ bool nrd_incarnation_valid(const char *id)
     return strlen(id) == NRD_INCARNATION_DIGITS && strspn(id, "0123456789abcdef") == NRD_INCARNATION_DIGITS;
 }
 
+static void add_tables(NrdTopicRecord *record)
+{
+    record->file_attrs = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
+    record->children = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_child_record_free);
+}
+
 static NrdTopicRecord *record_alloc(const char *name)
 {
     NrdTopicRecord *record = g_new0(NrdTopicRecord, 1);
     record->name = g_strdup(name);
     nrd_topic_config_defaults(&record->config);
-    record->file_attrs = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
-    record->children = g_ptr_array_new_with_free_func((GDestroyNotify)nrd_child_record_free);
+    add_tables(record);
     return record;
 }
 
@@ -81,13 +86,10 @@ NrdTopicRecord *nrd_topic_record_make(const char *name, const NrdTopicConfig *co
 
 NrdTopicRecord *nrd_topic_record_copy(const NrdTopicRecord *record)
 {
-    NrdTopicRecord *copy = record_alloc(record->name);
-    memcpy(copy->id, record->id, sizeof copy->id);
-    copy->created_ms = record->created_ms;
-    copy->config = record->config;
-    copy->attr = record->attr;
-    copy->umask = record->umask;
+    NrdTopicRecord *copy = g_memdup2(record, sizeof *record);
+    copy->name = g_strdup(record->name);
     copy->parent = g_strdup(record->parent);
+    add_tables(copy);
     GHashTableIter iter;
     gpointer path, attr;
     g_hash_table_iter_init(&iter, record->file_attrs);

@@ -393,3 +393,30 @@ def test_it_tells_how_far_it_is_in_lines(two):
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=30)
     assert line == b"100%  1 record copied  0 records/s\n" and process.returncode == 0 and b"1 record verified" in out
+    process = start_copy(one.topic("t"), other.topic("t"), "--verbose", "--follow")
+    line = process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert line == b"100%  1 record that was there compared  0 records copied  0 records/s\n"
+
+
+def test_open_files_of_who_follows(two):
+    """Three for each partition: as many as may be, or a refusal before anything is copied."""
+    one, other = two
+    one.make("t", partitions=6)
+    for n in range(6):
+        produce(one.part("t", n), "a")
+    command = f"ulimit -n 40; exec {NARADCTL} copy --follow {one.topic('t')} {other.topic('t')}"
+    done = subprocess.run(["bash", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, check=False, timeout=30)
+    assert done.returncode == 1 and b"6 partitions takes 50 open files, 3 for each, and 40 are allowed" in done.stderr
+    assert number(other.part("t", 5), "hwm") == 0
+    process = subprocess.Popen(["bash", "-c", command.replace("ulimit -n", "ulimit -Sn")], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        wait_for(lambda: all(number(other.part("t", n), "hwm") == 1 for n in range(6)), "the records")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err

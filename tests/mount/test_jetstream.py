@@ -504,6 +504,7 @@ def test_nobody_there(tmp_path):
     assert not refused.try_start()
     assert "none of the NATS servers nats://127.0.0.1:1 could be used" in refused.stderr()
     assert "secret" not in refused.stderr()
+    assert "could be used: No server available for connection; name one" in refused.stderr()
 
 
 @pytest.mark.parametrize("source", ["servers", "none"])

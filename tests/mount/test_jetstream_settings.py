@@ -52,6 +52,8 @@ def test_a_refused_retention_takes_no_record(full_server, mount_on):
     m = mount_on(full_server)
     topic, part = m.topic("t"), m.make("t")
     n = fill(part)
+    for page in (part, topic, m.mnt):
+        assert b"give the servers room" in read_file(page + "/status")
     before = read_file(topic + "/config")
     assert fails(lambda: configure(topic, retention_ms=1000)) == errno.ENOSPC
     assert read_file(topic + "/config") == before
