@@ -36,6 +36,8 @@ static void on_inbox(natsConnection *nats, natsSubscription *sub, natsMsg *msg, 
 static natsSubscription *subscribe(NrdJsPulls *pulls, uint64_t number, const char *reply)
 {
     natsSubscription *sub = NULL;
+    if (!nrd_js_conn_is_up(pulls->engine->conn))
+        return NULL;
     Inbox *inbox = g_new(Inbox, 1);
     *inbox = (Inbox){ pulls, number };
     if (natsConnection_Subscribe(&sub, nrd_js_conn_nats(pulls->engine->conn), reply, on_inbox, inbox) == NATS_OK)

@@ -214,11 +214,11 @@ static natsStatus take_into_use(NrdJsConn *conn, natsConnection *nats)
 }
 
 /* What there is of it on a failure is kept for the close, too. */
-static natsStatus connect_and_subscribe(NrdJsConn *conn)
+static natsStatus connect_and_subscribe(NrdJsConn *conn, NrdJsFailure *ret_failure)
 {
     natsConnection *nats = NULL;
     natsSubscription *replies = NULL;
-    natsStatus s = natsConnection_Connect(&nats, conn->options);
+    natsStatus s = nrd_js_connect(conn, &nats, ret_failure);
     if (s == NATS_OK)
         s = subscribe(conn, nats, &replies);
     if (replies)
@@ -230,7 +230,9 @@ static natsStatus connect_and_subscribe(NrdJsConn *conn)
 
 natsStatus nrd_js_conn_renew(NrdJsConn *conn)
 {
-    natsStatus s = connect_and_subscribe(conn);
+    NrdJsFailure failure;
+    natsStatus s = connect_and_subscribe(conn, &failure);
+    g_free(failure.last);
     if (s == NATS_OK)
         tell_connected(conn, atomic_load(&conn->nats));
     else if (!note_refusal(conn, natsStatus_GetText(s)))
@@ -275,15 +277,19 @@ int nrd_js_conn_open(const NrdEngineOptions *how, NrdTimers *timers, void (*reco
     conn->user_data = user_data;
     conn->inbox = inbox_prefix(conn);
     conn->inbox_size = strlen(conn->inbox);
+    NrdJsFailure failure = { .of = NATS_OK };
     natsStatus s = set_functions(options, conn);
     if (s == NATS_OK)
-        s = connect_and_subscribe(conn);
+        s = connect_and_subscribe(conn, &failure);
     if (s == NATS_OK) {
+        g_free(failure.last);
         nrd_js_sender_start(conn);
         *ret_conn = conn;
         return 0;
     }
-    *ret_why = nrd_js_conn_options_why(how, s);
+    *ret_why = nrd_js_is_told_to_end(conn) ? g_strdup("told to end before a NATS server had answered")
+                                           : nrd_js_conn_options_why(how, s, failure.last, failure.of);
+    g_free(failure.last);
     nrd_js_conn_close(conn);
     return -EIO;
 }
@@ -307,7 +313,9 @@ static bool close_natses(NrdJsConn *conn)
     if (nats && atomic_load(&conn->up))
         (void)natsConnection_FlushTimeout(nats, CLOSE_MS); /* leases that were given back */
     for (guint i = 0; i < conn->natses->len; i++)
-        natsConnection_Close(conn->natses->pdata[i]);
+        nrd_js_close_one(conn, conn->natses->pdata[i]);
+    if (conn->stuck)
+        return false;
     g_ptr_array_set_size(conn->replies, 0);
     g_ptr_array_set_size(conn->natses, 0);
     return nats_CloseAndWait(CLOSE_MS) == NATS_OK;

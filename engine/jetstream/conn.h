@@ -45,7 +45,10 @@ void nrd_js_conn_stop(NrdJsConn *conn);
 /* Stops it first; waits for what nrd_js_later has, and for what is to be sent. Takes NULL. */
 void nrd_js_conn_close(NrdJsConn *conn);
 
-/* For subscriptions. Whoever uses it may wait, for seconds, while a server hangs. */
+/* To be called every second or so, by one thread: a server that falls silent in the middle of a handshake is left. */
+void nrd_js_conn_watch(NrdJsConn *conn);
+
+/* For subscriptions, while the connection is up. Whoever uses it may wait, for seconds, while a server hangs. */
 natsConnection *nrd_js_conn_nats(NrdJsConn *conn);
 bool nrd_js_conn_is_up(NrdJsConn *conn); /* as far as is known; waits for nothing */
 

@@ -147,6 +147,10 @@ static const char todo_ended[] =
     "the server has ended the connection, and its log says why; if it wants to see a certificate, "
     "tls_cert= and tls_key= name one that it knows";
 
+static const char todo_silent[] =
+    "a server takes the connection and goes on with nothing: it hangs, or is no NATS server; name one that runs, with "
+    "JetStream";
+
 static const char *todo_of(natsStatus status, const char *said)
 {
     switch (status) {
@@ -162,6 +166,8 @@ static const char *todo_of(natsStatus status, const char *said)
     case NATS_PROTOCOL_ERROR:
     case NATS_CONNECTION_CLOSED:
         return todo_ended;
+    case NATS_TIMEOUT:
+        return said[0] ? todo_silent : todo_run;
     case NATS_IO_ERROR:
         return strstr(said, "SSL") ? todo_ended : todo_run;
     default:
@@ -169,11 +175,9 @@ static const char *todo_of(natsStatus status, const char *said)
     }
 }
 
-char *nrd_js_conn_options_why(const NrdEngineOptions *how, natsStatus status)
+char *nrd_js_conn_options_why(const NrdEngineOptions *how, natsStatus status, const char *last, natsStatus of)
 {
     g_autofree char *shown = nrd_url_without_secrets(how->url);
-    natsStatus of = NATS_OK;
-    const char *last = nats_GetLastError(&of);
     const char *place = last && last[0] == '(' ? strstr(last, "): ") : NULL; /* in the library's source */
     const char *said = !last || of != status ? "" : place ? place + strlen("): ") : last;
     if (strcmp(said, natsStatus_GetText(status)) == 0)

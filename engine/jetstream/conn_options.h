@@ -13,6 +13,6 @@
 int nrd_js_conn_options_new(const NrdEngineOptions *how, natsOptions **ret_options, char **ret_why) NRD_MUST_CHECK;
 
 /* A sentence about a connection that failed on this thread just now (g_free). It has no secrets. */
-char *nrd_js_conn_options_why(const NrdEngineOptions *how, natsStatus status);
+char *nrd_js_conn_options_why(const NrdEngineOptions *how, natsStatus status, const char *last, natsStatus of);
 
 #endif

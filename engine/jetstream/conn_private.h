@@ -13,6 +13,12 @@
 
 #include <stdatomic.h>
 
+/* A socket, and since when it is there. */
+typedef struct NrdJsSeen {
+    uint64_t cookie; /* of no other socket; 0: there is none */
+    int64_t since_ms;
+} NrdJsSeen;
+
 /* Somebody who is called with an answer. */
 typedef struct NrdJsCall {
     uint64_t token;
@@ -40,6 +46,7 @@ struct NrdJsConn {
     _Atomic uint64_t next_token;
     _Atomic int64_t heard_ms; /* see nrd_js_conn_heard_ms; written with the lock held */
     GThread *sender;
+    bool stuck;         /* of who makes and closes it: a call of the library does not end, and uses what there is */
     GPtrArray *natses;  /* the sender's: of natsConnection, all that there have been, since others may still use them */
     GPtrArray *replies; /* ... of natsSubscription, of their answers */
     GMutex lock;
@@ -60,7 +67,25 @@ struct NrdJsConn {
     uint64_t n_late;   /* answers that came after the end of their lease, and are not in the log yet */
     int64_t late_ms;   /* ... by how much, at most */
     char *late_stream; /* ... of the last one */
+    NrdJsSeen seen;    /* of who watches it */
 };
+
+/* ---- connect.c ---- */
+
+/* What the library says of a failure, to the thread that it happened to. */
+typedef struct NrdJsFailure {
+    char *last; /* g_free; NULL: nothing */
+    natsStatus of;
+} NrdJsFailure;
+
+/* natsConnection_Connect, bounded for each server that falls silent in the middle of the handshake, and ended when the process is
+ * told to. *ret_failure is the caller's. Blocks. */
+natsStatus nrd_js_connect(NrdJsConn *conn, natsConnection **ret_nats, NrdJsFailure *ret_failure);
+/* Whether the connection is being closed, or the process was told to end before it has begun: during its start signals wait
+ * (mount/signals.h). */
+bool nrd_js_is_told_to_end(NrdJsConn *conn);
+/* natsConnection_Close, also of one that is in such a handshake. Blocks. */
+void nrd_js_close_one(NrdJsConn *conn, natsConnection *nats);
 
 /* ---- conn.c ---- */
 

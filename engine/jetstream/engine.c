@@ -96,6 +96,7 @@ int nrd_js_follow_admin_held(NrdEngine *engine, char **ret_why)
 static void on_follow(void *user_data)
 {
     NrdEngine *engine = user_data;
+    nrd_js_conn_watch(engine->conn);
     if (nrd_js_conn_is_up(engine->conn)) {
         g_mutex_lock(&engine->admin);
         if (nrd_js_bucket_look_admin_held(engine, NRD_JS_GLANCE_MS, NULL) == 0) {

@@ -48,6 +48,8 @@ static void on_message(natsConnection *nats, natsSubscription *sub, natsMsg *msg
 int nrd_js_round_ask(NrdPartition *partition, guint n, int expires_ms, NrdJsRound **ret_round)
 {
     NrdJsConn *conn = partition->topic->engine->conn;
+    if (!nrd_js_conn_is_up(conn))
+        return -EIO;
     NrdJsRound *round = g_new0(NrdJsRound, 1);
     round->n_refs = 2;
     round->partition = partition;

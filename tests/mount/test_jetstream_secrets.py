@@ -1,8 +1,11 @@
 """What the servers of engine=jetstream want to be shown, and who else gets to see it: passwords, keys, certificates."""
 
 import os
+import signal
+import socket
 import subprocess
 import tempfile
+import threading
 
 import pytest
 
@@ -425,3 +428,47 @@ def test_an_account_without_jetstream(guarded, mount):
     server = guarded("accounts { with { jetstream: enabled, users: [ { user: you, password: you } ] }\n"
                      "  without { users: [ { user: me, password: me } ] } }\n")
     refused(mount(f"url=nats://me:me@{server.address}"), "not enabled for account: turn it on", "jetstream: enabled")
+
+
+# -- servers that fall silent in the middle of a handshake
+
+
+@pytest.fixture
+def silent():
+    """The address of something that wants TLS, and then says nothing; whether somebody has come."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    come, kept = threading.Event(), []
+
+    def serve():
+        try:
+            while True:
+                connection, _ = listener.accept()
+                kept.append(connection)
+                connection.sendall(b'INFO {"server_id":"S","version":"2.9.10","max_payload":1048576,"headers":true,'
+                                   b'"tls_required":true}\r\n')
+                come.set()
+        except OSError:
+            pass  # its end
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield f"127.0.0.1:{listener.getsockname()[1]}", come
+    listener.shutdown(socket.SHUT_RDWR)
+    for each in [listener, *kept]:
+        each.close()
+
+
+def test_a_start_gives_up_a_silent_handshake(silent, mount):
+    refused(mount(f"url=tls://{silent[0]}"), "none of the NATS servers", "goes on with nothing: it hangs, or is no NATS server")
+
+
+def test_a_start_in_a_silent_handshake_can_be_ended(silent, mount):
+    m = mount(f"url=tls://{silent[0]}")
+    os.makedirs(m.mnt, exist_ok=True)
+    process = subprocess.Popen(m.command(), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert silent[1].wait(30)
+    process.send_signal(signal.SIGTERM)
+    try:
+        said = process.communicate(timeout=60)[1].decode()
+    finally:
+        process.kill()
+    assert process.returncode == 1 and "told to end before a NATS server had answered" in said

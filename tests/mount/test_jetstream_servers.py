@@ -423,6 +423,50 @@ def test_one_write_of_many_empty_records(tmp_path, mount_on):  # noqa: F811
         cluster.end()
 
 
+# -- a handshake that does not end
+
+
+class Two:
+    """Two ways to one server."""
+
+    def __init__(self, server):
+        self.relays = [Relay(server), Relay(server)]
+        self.url = ",".join([self.relays[0].url, self.relays[1].url.removeprefix("nats://")])
+
+    def end(self):
+        for each in self.relays:
+            each.end()
+
+
+def test_a_handshake_that_does_not_end(tmp_path, mount_on):  # noqa: F811
+    """The connection is lost, and the next server takes a new one and goes on with nothing: another one is found, and a daemon
+    that finds none can be told to end."""
+    cluster = Cluster(tmp_path / "nats", 1).start()
+    two = Two(cluster.servers[0])
+    try:
+        m = mount_on(two, "replicas=1")
+        part = m.make("t")
+        produce(part, "before")
+        used = next(each for each in two.relays if len(each.ends) > 1)
+        silent = next(each for each in two.relays if each is not used)
+        silent.lost = {"there"}
+        used.cut()
+        wait_for(lambda: "goes on with nothing: it is left for the next one" in m.stderr(), "its end", 40)
+        wait_for(lambda: metric(m, "narad_servers_connected") == 1, "another one", 90)
+        produce(part, "after")
+        assert log(part) == b"before\nafter\n"
+        with Consumer(part) as reader:
+            assert (reader.read(), reader.read()) == (b"before\n", b"after\n")
+            reader.sync()
+        used.lost = {"there"}
+        used.cut()
+        wait_for(lambda: metric(m, "narad_servers_connected") == 0, "the loss")
+        m.stop()
+    finally:
+        two.end()
+        cluster.end()
+
+
 # -- a long time without an answer
 
 
