@@ -103,7 +103,8 @@ static void give_back_unknown(NrdEngine *engine, natsMsg *msg)
 }
 
 /* What a consumer that was replaced meanwhile has sent is nothing any more; who waits has been told to ask anew. false: its time
- * was over before it was looked at, as this process was stopped, and it may be somebody else's. */
+ * was over before it was looked at, as this process was stopped, and it may be somebody else's; or the partition is poisoned by
+ * now, and serves nothing. */
 static bool on_record(NrdPartition *partition, uint64_t asker, natsMsg *msg, int64_t sent_ms)
 {
     NrdJsAckSubject parts;
@@ -112,7 +113,7 @@ static bool on_record(NrdPartition *partition, uint64_t asker, natsMsg *msg, int
         return true;
     }
     bool ours = parts.generation == nrd_js_leases_generation(partition);
-    bool lives = nrd_js_delivery_lives(partition, sent_ms);
+    bool lives = nrd_js_delivery_lives(partition, sent_ms) && nrd_js_partition_usable(partition) == 0;
     if (ours && lives)
         take_record(partition, asker, msg, sent_ms);
     else
@@ -198,33 +199,44 @@ void nrd_js_ask_consumer(NrdPartition *partition, const char *reply, const char 
     nrd_js_tell(partition->topic->engine->conn, subject, reply, json);
 }
 
-/* The partitions of a take (g_ptr_array_unref), each with its consumer. Blocks when one has to be made. */
+/* The partitions of a take (g_ptr_array_unref), each with its consumer: of a topic those that serve, if there are any. Blocks
+ * when a consumer has to be made, and goes no further behind one for which it has waited long. */
 static GPtrArray *partitions_of(NrdTopic *topic, NrdPartition *partition, int *ret_error)
 {
     GPtrArray *all = g_ptr_array_new();
     uint32_t n = partition ? 1 : nrd_js_topic_n_partitions(topic);
+    int64_t until_ms = nrd_clock_mono_ms() + NRD_JS_PATIENCE_MS;
     int rc = 0;
-    for (uint32_t i = 0; i < n && rc == 0; i++) {
+    for (uint32_t i = 0; i < n && (rc == 0 || (rc == -EIO && nrd_clock_mono_ms() < until_ms)); i++) {
         NrdPartition *one = partition ? partition : nrd_js_topic_partition(topic, i);
         rc = nrd_js_partition_need_consumer(one);
-        g_ptr_array_add(all, one);
+        if (rc == 0)
+            g_ptr_array_add(all, one);
     }
-    *ret_error = rc;
+    *ret_error = rc == -EIO && all->len > 0 ? 0 : rc;
     return all;
 }
 
-/* The partition that is asked next for what is there now; NULL: all have been. */
-static NrdPartition *next_to_ask_locked(const NrdJsTake *take)
+/* The partition that is asked next for what is there now, as the *ret_n_asked-th; NULL: all have been that serve. */
+static NrdPartition *next_to_ask_locked(const NrdJsTake *take, uint32_t *ret_n_asked)
 {
     uint32_t n = take->partition ? 1 : nrd_js_topic_n_partitions(take->topic);
-    if (take->n_asked >= n)
-        return NULL;
-    return take->partition ? take->partition : nrd_js_topic_partition(take->topic, (take->first + take->n_asked) % n);
+    for (uint32_t i = take->n_asked; i < n; i++) {
+        NrdPartition *next = take->partition;
+        if (!next)
+            next = nrd_js_topic_partition(take->topic, (take->first + i) % n);
+        if (nrd_js_partition_usable(next) < 0)
+            continue;
+        *ret_n_asked = i;
+        return next;
+    }
+    return NULL;
 }
 
 bool nrd_js_take_is_parked(const NrdJsTake *take)
 {
-    return next_to_ask_locked(take) == NULL;
+    uint32_t n_asked;
+    return next_to_ask_locked(take, &n_asked) == NULL;
 }
 
 bool nrd_js_take_wants(const NrdJsTake *take, const NrdPartition *partition)
@@ -252,10 +264,15 @@ static bool ask_again_locked(NrdJsPulls *pulls, NrdJsTake *take)
     return true;
 }
 
-static void ask_next_locked(NrdJsPulls *pulls, NrdJsTake *take, NrdPartition *next)
+/* The next one, or NULL. */
+static NrdPartition *ask_next_locked(NrdJsPulls *pulls, NrdJsTake *take)
 {
+    NrdPartition *next = next_to_ask_locked(take, &take->n_asked);
+    if (!next)
+        return NULL;
     nrd_js_asked_now_locked(pulls, next, take);
     nrd_js_take_renew_locked(pulls, take, NRD_JS_LOOK_MS);
+    return next;
 }
 
 void nrd_js_take_found_nothing(NrdJsPulls *pulls, uint64_t number, int error)
@@ -268,13 +285,11 @@ void nrd_js_take_found_nothing(NrdJsPulls *pulls, uint64_t number, int error)
     if (take) {
         take->asked = 0;
         take->n_asked++;
-        next = next_to_ask_locked(take);
+        next = ask_next_locked(pulls, take);
         bool hurries = !take->waits || take->deadline_ms <= nrd_clock_mono_ms();
         again = !next && hurries && ask_again_locked(pulls, take);
         over = !next && !take->waits && !again;
     }
-    if (next)
-        ask_next_locked(pulls, take, next);
     if (over)
         nrd_js_take_leave_locked(pulls, take);
     g_mutex_unlock(&pulls->lock);
@@ -307,11 +322,12 @@ static void look_for_servers(void *user_data)
 {
     OfTake *silent = user_data;
     NrdPartition *partition = NULL;
+    uint32_t n_asked;
     g_mutex_lock(&silent->pulls->lock);
     NrdJsTake *take = nrd_js_take_find_locked(silent->pulls, silent->number);
     NrdTopic *topic = take ? nrd_js_topic_ref(take->topic) : NULL;
     if (take)
-        partition = next_to_ask_locked(take);
+        partition = next_to_ask_locked(take, &n_asked);
     g_mutex_unlock(&silent->pulls->lock);
     bool there =
         partition && nrd_js_partition_look(partition, NRD_JS_GLANCE_MS) == 0 && !nrd_js_partition_is_silent(partition);
@@ -346,12 +362,10 @@ static void ask(NrdJsPulls *pulls, uint64_t number, const GPtrArray *partitions)
 {
     g_mutex_lock(&pulls->lock);
     NrdJsTake *take = nrd_js_take_find_locked(pulls, number);
-    NrdPartition *next = take ? next_to_ask_locked(take) : NULL;
+    NrdPartition *next = take ? ask_next_locked(pulls, take) : NULL;
     if (take)
         take->nobody = false;
-    if (next)
-        ask_next_locked(pulls, take, next);
-    else if (take)
+    if (take && !next)
         nrd_js_take_renew_locked(pulls, take, NRD_JS_RENEW_MS);
     for (guint i = 0; i < partitions->len && take && !next; i++)
         nrd_js_asked_fill_locked(pulls, partitions->pdata[i]);

@@ -195,7 +195,7 @@ static guint n_parked_locked(NrdJsPulls *pulls, const NrdPartition *partition)
 
 void nrd_js_asked_fill_locked(NrdJsPulls *pulls, NrdPartition *partition)
 {
-    guint n_waiting = n_waiting_locked(pulls, partition);
+    guint n_waiting = nrd_js_partition_usable(partition) == 0 ? n_waiting_locked(pulls, partition) : 0;
     for (guint n = n_waiting > 0 ? n_parked_locked(pulls, partition) : 0; n < n_waiting; n++)
         (void)ask_locked(pulls, partition, 0, park_json);
 }

@@ -256,9 +256,10 @@ int nrd_js_partition_need_consumer(NrdPartition *partition)
     if (atomic_load(&partition->has_consumer))
         return 0;
     unsigned n_doubts = atomic_load(&partition->n_doubts);
-    int rc = nrd_js_topic_usable(partition->topic);
-    if (rc == 0)
-        rc = find_or_make(partition, &why);
+    int rc = nrd_js_partition_usable(partition);
+    if (rc < 0)
+        return rc; /* a stream that nobody has accepted gets none */
+    rc = find_or_make(partition, &why);
     atomic_store(&partition->has_consumer, rc == 0);
     if (atomic_load(&partition->n_doubts) != n_doubts) /* since it was looked: once more by its next use */
         atomic_store(&partition->has_consumer, false);

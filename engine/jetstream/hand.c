@@ -48,7 +48,7 @@ bool nrd_js_got_lease(NrdJsGot *got, NrdDelivery *ret_delivery, uint8_t **ret_ke
     const char *reply = natsMsg_GetReply(got->msg);
     const char *key = NULL;
     size_t key_size;
-    if (nrd_js_parse_ack(reply, &parts) < 0)
+    if (nrd_js_parse_ack(reply, &parts) < 0 || nrd_js_partition_usable(got->partition) < 0)
         return false;
     (void)natsMsgHeader_Get(got->msg, NRD_JS_KEY_HEADER, &key);
     nrd_js_decode_key(key, ret_key, &key_size);
@@ -75,7 +75,7 @@ void nrd_js_got_hand_over(NrdJsGot *got, NrdDeliverFn deliver, void *user_data)
     if (nrd_js_got_lease(got, &delivery, &key))
         deliver(user_data, 0, &delivery);
     else
-        deliver(user_data, -EIO, NULL);
+        deliver(user_data, nrd_js_partition_why(got->partition, -EIO), NULL);
     nrd_js_got_free(got);
 }
 

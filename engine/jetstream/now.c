@@ -187,48 +187,109 @@ int nrd_js_now_batch(NrdPartition *partition, NrdBatch *batch)
     return rc;
 }
 
-/* Of each partition in turn, from `first` on, n records, if there may be any; *n_left: how many may have more. */
-static int take_round(NrdTopic *topic, uint32_t first, guint n, bool *ends, uint32_t n_partitions, uint32_t *n_left,
-                      NrdBatch *batch)
+/* All partitions of a topic, in turn. */
+typedef struct Turn {
+    NrdTopic *topic;
+    uint32_t n, first; /* how many, and the number of the one that begins */
+    bool *ends;        /* by number: there is no more, or it has failed */
+    uint32_t n_left, n_failed;
+    int64_t until_ms; /* for so long others are asked in the place of one that fails: not each is waited for */
+} Turn;
+
+static Turn turn_of(NrdTopic *topic)
+{
+    uint32_t n = nrd_js_topic_n_partitions(topic);
+    return (Turn){ .topic = topic,
+                   .n = n,
+                   .first = atomic_fetch_add(&topic->turn, 1),
+                   .ends = g_new0(bool, n),
+                   .n_left = n,
+                   .until_ms = nrd_clock_mono_ms() + NRD_JS_PATIENCE_MS };
+}
+
+static NrdPartition *turn_at(const Turn *turn, uint32_t i, bool **ret_ends)
+{
+    uint32_t number = (turn->first + i) % turn->n;
+    *ret_ends = &turn->ends[number];
+    return nrd_js_topic_partition(turn->topic, number);
+}
+
+/* One that has failed is left out, unless all have. */
+static int leave_out(Turn *turn, bool *ends, int rc)
+{
+    if (rc != -EIO)
+        return rc;
+    *ends = true;
+    turn->n_left--;
+    turn->n_failed++;
+    return turn->n_failed < turn->n && nrd_clock_mono_ms() < turn->until_ms ? 0 : rc;
+}
+
+static int begin_turn(Turn *turn, NrdBatch *batch)
 {
     int rc = 0;
-    for (uint32_t i = 0; rc == 0 && !batch->full && i < n_partitions; i++) {
-        uint32_t number = (first + i) % n_partitions;
-        bool more = true;
-        if (!ends[number])
-            rc = take_some(nrd_js_topic_partition(topic, number), n, batch, &more);
-        ends[number] |= !more;
-        *n_left -= !more;
+    for (uint32_t i = 0; rc == 0 && i < turn->n; i++) {
+        bool *ends;
+        NrdPartition *partition = turn_at(turn, i, &ends);
+        rc = leave_out(turn, ends, begin_batch(partition, batch));
+    }
+    return rc;
+}
+
+/* Of each n records, if there may be any. */
+static int take_round(Turn *turn, guint n, NrdBatch *batch)
+{
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && !batch->full && i < turn->n; i++) {
+        bool *ends, more = false;
+        NrdPartition *partition = turn_at(turn, i, &ends);
+        if (*ends)
+            continue;
+        rc = leave_out(turn, ends, take_some(partition, n, batch, &more));
+        if (rc == 0 && !more && !*ends) {
+            *ends = true;
+            turn->n_left--;
+        }
     }
     return rc;
 }
 
 int nrd_js_now_topic_batch(NrdTopic *topic, NrdBatch *batch)
 {
-    uint32_t n_partitions = nrd_js_topic_n_partitions(topic), n_left = n_partitions;
-    uint32_t first = atomic_fetch_add(&topic->turn, 1);
-    g_autofree bool *ends = g_new0(bool, n_partitions);
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < n_partitions; i++)
-        rc = begin_batch(nrd_js_topic_partition(topic, (first + i) % n_partitions), batch);
-    for (guint n = FEWEST; rc == 0 && n_left > 0 && !batch->full; n = MIN(2 * n, MANY))
-        rc = take_round(topic, first, n, ends, n_partitions, &n_left, batch);
+    Turn turn = turn_of(topic);
+    int rc = begin_turn(&turn, batch);
+    for (guint n = FEWEST; rc == 0 && turn.n_left > 0 && !batch->full; n = MIN(2 * n, MANY))
+        rc = take_round(&turn, n, batch);
+    g_free(turn.ends);
     return batch->holds->len > 0 ? 0 : rc;
+}
+
+/* Of each in turn, until one has something. */
+static int pull_any(NrdTopic *topic, GPtrArray *gots)
+{
+    Turn turn = turn_of(topic);
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && gots->len == 0 && i < turn.n; i++) {
+        bool *ends;
+        NrdPartition *partition = turn_at(&turn, i, &ends);
+        rc = nrd_js_partition_usable(partition);
+        rc = leave_out(&turn, ends, rc < 0 ? rc : pull_now(partition, 1, gots));
+    }
+    g_free(turn.ends);
+    return rc;
 }
 
 /* One that is there, on this thread. */
 void nrd_js_now_one(NrdTopic *topic, NrdPartition *partition, NrdDeliverFn deliver, void *user_data)
 {
     NrdJsPulls *pulls = topic->engine->pulls;
-    uint32_t n = partition ? 1 : nrd_js_topic_n_partitions(topic);
-    uint32_t first = atomic_fetch_add(&topic->turn, 1);
     g_autoptr(GPtrArray) gots = g_ptr_array_new();
     int rc = nrd_js_pull_why_not(topic->engine, topic, partition);
     g_mutex_lock(&pulls->lock);
     NrdJsGot *got = rc == 0 ? nrd_js_hand_take_locked(pulls, partition ? (void *)partition : (void *)topic) : NULL;
     g_mutex_unlock(&pulls->lock);
-    for (uint32_t i = 0; rc == 0 && !got && gots->len == 0 && i < n; i++)
-        rc = pull_now(partition ? partition : nrd_js_topic_partition(topic, (first + i) % n), 1, gots);
+    if (rc == 0 && !got)
+        rc = partition ? pull_now(partition, 1, gots) : pull_any(topic, gots);
     if (gots->len > 0)
         got = gots->pdata[0];
     if (got)

@@ -144,10 +144,33 @@ static void pop_stored_locked(NrdJsOutbox *outbox)
         nrd_js_outbox_answer_locked(outbox, outbox->n_stored, 0);
 }
 
-/* The stream of the first record: nobody is to wait for one that will not come by itself. */
+static bool is_well(NrdPartition *partition)
+{
+    return nrd_js_partition_usable(partition) == 0 && !nrd_js_partition_is_gone(partition);
+}
+
+/* To a topic as a whole a record that is surely not stored goes to the next partition that is well, when its own is not. false:
+ * there is none, and its own is poisoned, and takes nothing. */
+static bool find_place_locked(const NrdJsOutbox *outbox, NrdJsOut *record)
+{
+    NrdPartition *own = record->partition;
+    uint32_t n = outbox->partition || record->doubtful ? 1 : nrd_js_topic_n_partitions(outbox->topic);
+    for (uint32_t i = 0; i < n; i++) {
+        NrdPartition *next = i == 0 ? own : nrd_js_topic_partition(outbox->topic, (own->number + i) % n);
+        if (!is_well(next))
+            continue;
+        record->partition = next;
+        return true;
+    }
+    return nrd_js_partition_usable(own) == 0;
+}
+
+/* The stream of the first record, and there is no other place for it: nobody is to wait for one that will not come by itself. */
 static bool is_gone_locked(const NrdJsOutbox *outbox)
 {
-    const NrdJsOut *first = outbox->records.head ? outbox->records.head->data : NULL;
+    NrdJsOut *first = outbox->records.head ? outbox->records.head->data : NULL;
+    if (first && first->state == NRD_JS_OUT_HELD)
+        (void)find_place_locked(outbox, first);
     return first && nrd_js_partition_is_gone(first->partition);
 }
 
@@ -255,7 +278,7 @@ static void send_one(NrdJsOutbox *outbox, NrdJsOut *record)
 }
 
 /* Hands what fits the window to the thread that sends, which keeps the order: with the lock held, so that nobody comes
- * between. */
+ * between. When nothing can be sent, and nothing is out, the run is over. */
 static void send_locked(NrdJsOutbox *outbox)
 {
     while (outbox->n_out < WINDOW && outbox->bytes_out < WINDOW_BYTES) {
@@ -266,6 +289,10 @@ static void send_locked(NrdJsOutbox *outbox)
         NrdJsOut *record = outbox->next->data;
         if (record->number >= outbox->run_end)
             break;
+        if (record->state == NRD_JS_OUT_HELD && !find_place_locked(outbox, record)) {
+            outbox->run_error = nrd_js_partition_why(record->partition, -EIO);
+            break;
+        }
         if (nrd_js_out_is_late(record)) {
             outbox->failed = outbox->n_out > 0; /* then after those */
             if (outbox->n_out == 0)
@@ -281,6 +308,8 @@ static void send_locked(NrdJsOutbox *outbox)
         nrd_js_outbox_ref(outbox);
         send_one(outbox, record);
     }
+    if (outbox->run_error < 0 && outbox->n_out == 0)
+        end_run_locked(outbox, outbox->run_error);
 }
 
 void nrd_js_outbox_looked(NrdJsOutbox *outbox, int error)

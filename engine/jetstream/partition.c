@@ -278,6 +278,7 @@ void nrd_js_partition_grew(NrdPartition *partition, uint64_t sequence, bool publ
     g_mutex_lock(&partition->lock);
     if (published) {
         partition->grew_ms = nrd_clock_mono_ms();
+        partition->gone_ms = 0;
         g_clear_pointer(&partition->reason, g_free); /* it answers */
     }
     NrdJsStreamInfo *info = &partition->info;

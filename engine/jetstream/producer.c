@@ -62,8 +62,11 @@ int nrd_js_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicProduc
 {
     NrdJsOutbox *outbox;
     int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < nrd_js_topic_n_partitions(topic); i++)
-        rc = nrd_js_partition_check_durable(nrd_js_topic_partition(topic, i));
+    for (uint32_t i = 0; rc == 0 && i < nrd_js_topic_n_partitions(topic); i++) {
+        NrdPartition *partition = nrd_js_topic_partition(topic, i);
+        if (nrd_js_partition_usable(partition) != -EIO) /* to a poisoned one nothing goes */
+            rc = nrd_js_partition_check_durable(partition);
+    }
     if (rc == 0)
         rc = nrd_js_outbox_open(topic, NULL, want_ranges, &outbox);
     if (rc == 0)

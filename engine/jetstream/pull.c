@@ -50,9 +50,22 @@ NrdJsTake *nrd_js_take_find_locked(NrdJsPulls *pulls, uint64_t number)
     return g_hash_table_lookup(pulls->takes, &number);
 }
 
+/* One partition that serves is enough. */
+static int why_not_any(NrdTopic *topic)
+{
+    int rc = nrd_js_topic_usable(topic);
+    uint32_t n = rc == 0 ? nrd_js_topic_n_partitions(topic) : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        rc = nrd_js_partition_usable(nrd_js_topic_partition(topic, i));
+        if (rc == 0)
+            break;
+    }
+    return rc;
+}
+
 int nrd_js_pull_why_not(NrdEngine *engine, NrdTopic *topic, NrdPartition *partition)
 {
-    int rc = partition ? nrd_js_partition_usable(partition) : nrd_js_topic_usable(topic);
+    int rc = partition ? nrd_js_partition_usable(partition) : why_not_any(topic);
     return rc == 0 && atomic_load(&engine->stopping) ? -ENODEV : rc;
 }
 

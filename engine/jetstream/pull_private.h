@@ -102,7 +102,7 @@ void nrd_js_got_free(NrdJsGot *got);
 void nrd_js_got_give_back(NrdJsGot *got); /* to the servers, unless it may be somebody else's by now; frees it */
 bool nrd_js_is_record(natsMsg *msg);      /* a delivery, and no word that there is none */
 
-/* The delivery of a record, under a lease that begins now. false: its subject means nothing. The bytes are the message's; the
+/* The delivery of a record, under a lease that begins now. false: its subject means nothing, or its partition serves nothing. The bytes are the message's; the
  * key is the caller's (g_free). */
 bool nrd_js_got_lease(NrdJsGot *got, NrdDelivery *ret_delivery, uint8_t **ret_key);
 
@@ -182,7 +182,7 @@ void nrd_js_watchers_tidy_locked(NrdJsPulls *pulls, NrdJsWatchers *watchers);
 
 /* ---- pull.c ---- */
 
-/* The error of a partition or topic that nothing can be taken from, or 0. */
+/* The error of a partition or topic that nothing can be taken from, or 0. One of a topic's partitions is enough. */
 int nrd_js_pull_why_not(NrdEngine *engine, NrdTopic *topic, NrdPartition *partition) NRD_MUST_CHECK;
 
 NrdJsTake *nrd_js_take_find_locked(NrdJsPulls *pulls, uint64_t number); /* or NULL */

@@ -17,7 +17,7 @@ import pytest
 from nats import Cluster, Listener, Relay, why_not
 from support import (ROOT, Background, Consumer, configure, fails, freeze, log, number, open_fails, produce, read_file, wait_for, write_all,
                      write_file, xattr)
-from test_jetstream import m, mount_on, name, own_servers, servers, stream_of  # noqa: F401 (fixtures)
+from test_jetstream import m, mount_on, name, own_servers, read_or_none, servers, stream_of  # noqa: F401 (fixtures)
 from test_monitoring import promtool
 
 pytestmark = [
@@ -554,6 +554,79 @@ def test_a_publisher_notices_lost_records(tmp_path, mount_on):  # noqa: F811
         write_file(part + "/ctl", b"reopen\n")
         produce(part, "g")
         assert log(part) == b"a\nd\ne\nf\ng\n"
+    finally:
+        cluster.end()
+
+
+# -- a topic one of whose partitions is poisoned
+
+
+def make_anew(cluster, stream):
+    config = cluster.stream_info(stream)["config"]
+    assert cluster.ask("$JS.API.STREAM.DELETE." + stream)["success"]
+    assert "error" not in cluster.ask("$JS.API.STREAM.CREATE." + stream, json.dumps(config).encode())
+
+
+@pytest.mark.parametrize("how", ["made anew", "rewound"])
+def test_a_topic_goes_around_a_poisoned_partition(tmp_path, mount_on, how):  # noqa: F811
+    """Nothing of it is taken, no consumer made, and nothing goes there, whichever file of the topic is used; the others go on."""
+    cluster = Cluster(tmp_path / "nats", 1).start()
+    server = cluster.servers[0]
+    try:
+        m = mount_on(cluster)
+        m.make("t", partitions=2)
+        topic, sick, well = m.topic("t"), m.part("t"), m.part("t", 1)
+        stream = stream_of(topic)
+        subject = cluster.stream_info(stream)["config"]["subjects"][0]
+        produce(sick, "a")
+        assert read_file(topic + "/drain") == b"a\n"
+        writer = os.open(topic + "/produce", os.O_WRONLY)
+        if how == "made anew":
+            make_anew(cluster, stream)
+        else:
+            server.process.terminate()  # in order: it would forget the consumer
+            server.process.wait(30)
+            shutil.copytree(server.store, server.store + ".before")
+            server.start()
+            cluster.wait_ready()
+            wait_for(lambda: metric(m, "narad_servers_connected") == 1, "the connection", 20)
+            produce(sick, "b", "c")
+            server.kill()
+            os.rename(server.store, server.store + ".lost")
+            os.rename(server.store + ".before", server.store)
+            server.start()
+            cluster.wait_ready()
+        wait_for(lambda: how in xattr(sick, "poison_reason") or "have lost" in xattr(sick, "poison_reason"), "the poison", 40)
+        for _ in range(5):
+            last = cluster.ask(subject, b"foreign")["seq"]
+        consumers = cluster.ask("$JS.API.CONSUMER.NAMES." + stream)["consumers"]
+        with Consumer(topic) as reader:
+            assert reader.none()
+            produce(well, "1", "2", "3")
+            assert wait_for(lambda: read_or_none(reader), "what the other one has") == b"1\n"
+            assert read_file(topic + "/drain") == b"2\n3\n"
+            assert reader.none()
+            reader.sync()
+        with Consumer(topic, flags=os.O_RDWR) as reader:
+            waits = Background(reader.read)
+            time.sleep(1)
+            assert waits.running()
+            write_all(writer, b"".join(b"w%d\n" % i for i in range(20)))
+            os.fsync(writer)
+            assert waits.join(40) == b"w0\n"
+            reader.sync()
+        os.close(writer)
+        produce(topic, *['{"key": "%d", "payload": "k%d"}' % (i, i) for i in range(20)], name="produce.jsonl")
+        assert len(read_file(topic + "/drain").splitlines()) == 39
+        assert number(well, "hwm") == 43 and cluster.stream_info(stream)["state"]["last_seq"] == last
+        assert cluster.ask("$JS.API.CONSUMER.NAMES." + stream)["consumers"] == consumers
+        make_anew(cluster, stream_of(topic, 1))
+        wait_for(lambda: "made anew" in xattr(well, "poison_reason"), "the poison", 40)
+        assert open_fails(topic + "/consume", os.O_RDONLY) == errno.EIO
+        assert fails(produce, topic, "nowhere") == errno.EIO
+        write_file(sick + "/ctl", b"reopen\n")
+        produce(topic, "here")
+        assert read_file(topic + "/drain").splitlines()[-1] == b"here"
     finally:
         cluster.end()
 
