@@ -346,10 +346,19 @@ void nrd_js_take_was_silent(NrdJsPulls *pulls, uint64_t number)
     nrd_js_later(pulls->engine->conn, look_for_servers, silent);
 }
 
+/* A scout tries again in a while, since nobody else would tell those who watch that the servers are there again. When a read has to
+ * fail from now on they are told. */
 static void fail_take(NrdJsPulls *pulls, uint64_t number, int error)
 {
     g_mutex_lock(&pulls->lock);
     NrdJsTake *take = nrd_js_take_find_locked(pulls, number);
+    if (take && take->watchers && nrd_js_pull_why_not(pulls->engine, take->topic, take->partition) == 0) {
+        take->asks_again = true;
+        nrd_js_take_renew_locked(pulls, take, NRD_JS_RENEW_MS);
+        take = NULL;
+    }
+    if (take && take->watchers)
+        nrd_js_watchers_fire_locked(pulls, take->watchers);
     if (take)
         nrd_js_take_leave_locked(pulls, take);
     g_mutex_unlock(&pulls->lock);

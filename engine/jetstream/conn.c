@@ -207,9 +207,12 @@ static natsStatus take_into_use(NrdJsConn *conn, natsConnection *nats)
 {
     atomic_store(&conn->nats, nats);
     note_limits(conn, nats);
-    (void)set_up(conn, true);
-    if (natsConnection_Status(nats) != NATS_CONN_STATUS_CONNECTED)
-        (void)set_up(conn, false);
+    bool up = true;
+    (void)set_up(conn, up);
+    while ((natsConnection_Status(nats) == NATS_CONN_STATUS_CONNECTED) != up) { /* a callback may be as quick */
+        up = !up;
+        (void)set_up(conn, up);
+    }
     return natsConnection_IsClosed(nats) ? NATS_CONNECTION_CLOSED : NATS_OK;
 }
 

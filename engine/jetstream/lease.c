@@ -75,17 +75,27 @@ int64_t nrd_js_leases_wait_ms(NrdPartition *partition)
     return wait_ms;
 }
 
+/* Leases are counted by it from now on: they end earlier, or, but for those that have ended, later. */
+static void set_wait_locked(NrdJsLeases *leases, int64_t wait_ms)
+{
+    if (wait_ms > leases->wait_ms && leases->wait_ms > 0)
+        nrd_counter_add(NRD_COUNTER_LEASES_EXPIRED, nrd_js_returned_end_locked(leases));
+    if (wait_ms < leases->wait_ms)
+        leases->lapse_ms = 0;
+    leases->wait_ms = wait_ms;
+}
+
 void nrd_js_leases_know_wait(NrdPartition *partition, int64_t wait_ms)
 {
     g_mutex_lock(&partition->leases->lock);
-    partition->leases->wait_ms = wait_ms;
+    set_wait_locked(partition->leases, wait_ms);
     g_mutex_unlock(&partition->leases->lock);
 }
 
 void nrd_js_leases_limit_wait(NrdPartition *partition, int64_t wait_ms)
 {
     g_mutex_lock(&partition->leases->lock);
-    partition->leases->wait_ms = MIN(partition->leases->wait_ms, wait_ms);
+    set_wait_locked(partition->leases, MIN(partition->leases->wait_ms, wait_ms));
     g_mutex_unlock(&partition->leases->lock);
 }
 

@@ -1,9 +1,10 @@
 /* The leases of a partition and the acks on their way: what lease.c, acks.c and settle.c share.
  *
  * The servers' clock for a delivery begins when they send it, so ours begins at a moment that cannot be later: for a pull that
- * does not wait when it was asked for, else when something was asked for that they had answered before (asked.c), since the
- * record may have lain here while this process was stopped. A lease is counted from there with what the consumer on
- * the servers is known to give (not with what the settings say by now, which get there some time later), less a margin. */
+ * does not wait when it was asked for, unless its reader has given up, else when something was asked for that they had answered
+ * before (asked.c), since the record may have lain here while this process was stopped. A lease is counted from there with what
+ * the consumer on the servers is known to give (not with what the settings say by now, which get there some time later), less a
+ * margin. */
 #ifndef NRD_ENGINE_JETSTREAM_LEASE_PRIVATE_H
 #define NRD_ENGINE_JETSTREAM_LEASE_PRIVATE_H
 
@@ -72,6 +73,8 @@ void nrd_js_returned_come_locked(NrdJsLeases *leases, const NrdJsLease *lease);
 
 /* Forgets the leases that have lapsed on the servers, too: how many. */
 guint nrd_js_returned_lapse_locked(NrdJsLeases *leases);
+/* ... those that have ended here, before they are counted by a longer time: their records may be somebody else's. */
+guint nrd_js_returned_end_locked(NrdJsLeases *leases);
 
 /* ---- acks.c ---- */
 

@@ -313,8 +313,12 @@ void nrd_js_pulls_forget(NrdJsPulls *pulls, NrdPartition *partition, int error)
         else if (take->topic == partition->topic && nrd_js_take_is_parked(take) && take->renew_ms != INT64_MAX)
             nrd_js_take_renew_locked(pulls, take, 0);
     }
-    for (guint i = 0; i < takes->len; i++)
-        nrd_js_take_leave_locked(pulls, takes->pdata[i]);
+    for (guint i = 0; i < takes->len; i++) {
+        NrdJsTake *take = takes->pdata[i];
+        if (take->watchers) /* a scout, which nobody waits for */
+            nrd_js_watchers_fire_locked(pulls, take->watchers);
+        nrd_js_take_leave_locked(pulls, take);
+    }
     g_mutex_unlock(&pulls->lock);
     for (guint i = 0; i < takes->len; i++)
         nrd_js_take_finish(pulls, takes->pdata[i], error);

@@ -71,7 +71,7 @@ typedef struct NrdJsTake {
     bool nobody;             /* the last answer was that nobody is there */
     uint64_t asked;          /* the number of the pull whose answer is awaited before anything else is asked; 0: none */
     bool asked_twice;        /* a pull of its was forgotten once */
-    bool again, asks_again;  /* it has found nothing once, and waits to ask anew: see ask_again_locked */
+    bool again, asks_again;  /* it has found nothing once; it waits to ask anew: see ask_again_locked and fail_take */
 } NrdJsTake;
 
 /* Those who watch a partition or a topic. In the table while there is a watch, whose owner has the topic, or a scout. */

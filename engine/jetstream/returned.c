@@ -61,6 +61,24 @@ guint nrd_js_returned_lapse_locked(NrdJsLeases *leases)
     return n;
 }
 
+guint nrd_js_returned_end_locked(NrdJsLeases *leases)
+{
+    guint n = 0;
+    int64_t now_ms = nrd_clock_mono_ms();
+    GHashTableIter iter;
+    gpointer data;
+    g_hash_table_iter_init(&iter, leases->leases);
+    while (g_hash_table_iter_next(&iter, NULL, &data)) {
+        const NrdJsLease *lease = data;
+        if (now_ms < nrd_js_lease_end_locked(leases, lease->start_ms).here_ms)
+            continue;
+        g_hash_table_add(leases->returned, key_of(lease->offset));
+        g_hash_table_iter_remove(&iter);
+        n++;
+    }
+    return n;
+}
+
 /* ---- records that come ---- */
 
 static gboolean has_no_lease(gpointer key, gpointer nonce, gpointer leases)

@@ -30,6 +30,11 @@ static void unref_round(void *user_data)
     g_free(round);
 }
 
+static NrdJsConn *conn_of(const NrdJsRound *round)
+{
+    return round->partition->topic->engine->conn;
+}
+
 static void on_message(natsConnection *nats, natsSubscription *sub, natsMsg *msg, void *user_data)
 {
     NrdJsRound *round = user_data;
@@ -39,8 +44,8 @@ static void on_message(natsConnection *nats, natsSubscription *sub, natsMsg *msg
         g_queue_push_tail(&round->msgs, msg);
     g_cond_signal(&round->came);
     g_mutex_unlock(&round->lock);
-    if (late && nrd_js_is_record(msg))
-        nrd_js_record_came(round->partition, msg, round->asked_ms);
+    if (late && nrd_js_is_record(msg)) /* long after it was asked for, so the servers may have sent it just now */
+        nrd_js_record_came(round->partition, msg, MAX(round->asked_ms, nrd_js_conn_heard_ms(conn_of(round))));
     else if (late)
         natsMsg_Destroy(msg);
 }

@@ -203,7 +203,6 @@ def test_reopen_makes_leases_void(m, name):
 # -- nothing is kept to be sent later
 
 
-@pytest.mark.limit(200)
 def test_a_record_that_comes_after_its_reader_has_given_up(one_server, mount_on):  # noqa: F811
     """It is the next reader's, and not leased to nobody for ten minutes."""
     relay = Relay(one_server.servers[0])
@@ -228,6 +227,32 @@ def test_a_record_that_comes_after_its_reader_has_given_up(one_server, mount_on)
         relay.end()
 
 
+def test_what_comes_late_is_leased_when_it_comes(m, name, mount_on, servers):
+    """Every slot is another mount's, so a drain has no answer; it has given up for longer than a lease when one comes."""
+    other = mount_on(servers)
+    part, there = m.make(name, max_in_flight=1, visibility_timeout_ms=4000), other.part(name)
+    read_file(part + "/drain")  # there is a consumer
+    produce(part, "a", "b")
+    wait_for(lambda: os.path.exists(there), "the topic at the other mount")
+    receipt = wait_for(lambda: take(there, 1), "the record at the other mount")[0]["handle"]
+    with Consumer(part, flags=os.O_RDWR) as reader:
+        drain = Background(read_file, part + "/drain")
+        while drain.running():
+            ack(there, receipt, verb="extend")
+            time.sleep(0.5)
+        assert drain.join() == b""
+        waits = Background(reader.read)
+        for _ in range(4):
+            ack(there, receipt, verb="extend")
+            time.sleep(0.5)
+        ack(there, receipt, sync=True)
+        assert waits.join(3) == b"b\n"  # before what was not leased in time would come again
+        reader.write(b"ack 1\n")
+        reader.sync()
+    assert number(part, "frontier") == 2
+
+
+@pytest.mark.limit(200)
 def test_a_nack_while_cut_off_is_not_sent_later(one_server, mount_on):
     """The server is away until the lease is over; when this mount has a connection again the record is another's."""
     m, other = mount_on(one_server), mount_on(one_server)
@@ -407,6 +432,31 @@ def test_a_longer_timeout_counts_when_the_servers_have_it(m, name):
     assert number(part, "frontier") == 1
 
 
+def test_a_longer_timeout_revives_no_lease(m, name, mount_on, servers):
+    """One that has ended may be another mount's by then, also where nobody has noticed the end."""
+    other = mount_on(servers)
+    part, there = m.make(name, visibility_timeout_ms=1500), other.part(name)
+    produce(part, "a")
+    wait_for(lambda: os.path.exists(there), "the topic at the other mount")
+    fd = os.open(part + "/ack", os.O_WRONLY)
+    with Consumer(part) as reader:
+        old = take(part)[0]["handle"].encode() + b"\n"  # who looks at a path of the partition after this counts its leases
+        assert offsets(wait_for(lambda: take(there), "the record at the other mount")) == [0]
+        configure(m.topic(name), visibility_timeout_ms=60000)
+        assert reader.none()  # who uses the consumer sets it
+        assert fails(os.write, fd, old) == errno.ESTALE
+        os.close(fd)
+
+
+def test_a_shorter_timeout_is_seen_by_a_drain(m, name):
+    """With every slot taken here it asks for nothing: until the leases have ended by the new one, not by the old one."""
+    part = m.make(name, max_in_flight=1, visibility_timeout_ms=300000)
+    produce(part, "a")
+    take(part)
+    configure(m.topic(name), visibility_timeout_ms=1000)
+    assert wait_for(lambda: read_file(part + "/drain"), "the record again", 40) == b"a\n"
+
+
 def test_a_shorter_timeout_ends_leases(m, name):
     """The servers count what is leased by what they have now, and so does the mount."""
     part = m.make(name, visibility_timeout_ms=60000)
@@ -548,6 +598,61 @@ def test_a_seek_keeps_what_the_new_consumer_has_given(m, name, servers):
     assert take(part) == []
     assert number(part, "frontier") == 1
     assert len(servers.ask("$JS.API.CONSUMER.NAMES." + stream)["consumers"]) == 1
+
+
+# -- poll
+
+
+def watched(m, name, servers, whole):
+    """A file that is polled, without an end, when there is a pull for it at the servers."""
+    part = m.make(name)
+    reader = Consumer(m.topic(name) if whole else part)
+    poll = select.poll()
+    poll.register(reader.fd, select.POLLIN)
+    waits = Background(poll.poll, 50000)
+    stream = stream_of(m.topic(name))
+
+    def parked():
+        consumers = servers.ask("$JS.API.CONSUMER.NAMES." + stream)["consumers"] or []
+        return sum(servers.ask(f"$JS.API.CONSUMER.INFO.{stream}.{each}")["num_waiting"] for each in consumers)
+
+    wait_for(parked, "the pull")
+    return reader, poll, waits, stream
+
+
+@pytest.mark.limit(120)
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_poll_outlives_a_failure(m, name, servers, whole):
+    """There is no stream for a while, hence no consumer: who polls finds what comes afterwards."""
+    reader, _, waits, stream = watched(m, name, servers, whole)
+    part = m.part(name)
+    with reader:
+        assert servers.ask("$JS.API.STREAM.DELETE." + stream)["success"]
+        wait_for(lambda: "its consumer could not be made" in m.stderr(), "the failure", 40)
+        write_file(part + "/ctl", b"reopen\n")
+        produce(part, "a")
+        assert waits.join(40) == [(reader.fd, select.POLLIN)]
+        assert reader.read() == b"a\n"
+
+
+@pytest.mark.limit(120)
+def test_a_poll_is_told_of_poison(m, name, servers):
+    """A read fails then; and after a reopen who polls finds what comes."""
+    reader, poll, waits, stream = watched(m, name, servers, False)
+    part = m.part(name)
+    with reader:
+        config = servers.stream_info(stream)["config"]
+        servers.ask("$JS.API.STREAM.DELETE." + stream)
+        servers.ask("$JS.API.STREAM.CREATE." + stream, json.dumps(config).encode())
+        servers.leader_of(stream)
+        wait_for(lambda: xattr(part, "poisoned") == "1" and "made anew" in xattr(part, "poison_reason"), "the poison")
+        assert waits.join(40) == [(reader.fd, select.POLLIN)]
+        assert fails(reader.read) == errno.EIO
+        write_file(part + "/ctl", b"reopen\n")
+        assert poll.poll(300) == []
+        produce(part, "a")
+        assert poll.poll(40000) == [(reader.fd, select.POLLIN)]
+        assert reader.read() == b"a\n"
 
 
 # -- those who wait for one topic do not hold up others
