@@ -199,6 +199,7 @@ int nrd_js_read_consumer(const char *data, size_t size, void *ret_value, char **
             .pending = get_count(tree, "num_pending"),
             .ack_pending = get_count(tree, "num_ack_pending"),
             .start_seq = start_seq,
+            .created_ms = nrd_js_parse_time_ms(get_string(tree, "created")),
             .ack_wait_ms = (int64_t)(get_count(config, "ack_wait") / NS_IN_MS),
             .max_ack_pending = get_number(config, "max_ack_pending"),
         };

@@ -35,6 +35,7 @@ typedef struct NrdJsConsumerInfo {
     uint64_t pending;   /* not delivered yet */
     uint64_t ack_pending;
     uint64_t start_seq; /* what it was made with; 0: from the first */
+    int64_t created_ms; /* by the servers' clock */
     int64_t ack_wait_ms;
     int64_t max_ack_pending;
 } NrdJsConsumerInfo;

@@ -1,12 +1,14 @@
 /* The consumer of a partition on the servers: one for all mounts, found by its name, made, set and replaced.
  *
- * Its name has a generation, and the highest is the one that is meant. What settles a delivery names its consumer: so a
+ * Its name has a generation. What settles a delivery names its consumer: so a
  * consumer that is put in the place of another one, by a `seek` or because somebody has deleted it, gets a higher generation, and
  * nothing that was leased before can settle what has its offset afterwards, whoever leased it. A generation is the time at which
  * it was made: who finds none, and knows of none, cannot tell whether there was one that others have leases of.
  *
  * A replacement is made first, and what was before is deleted then: a crash in between leaves both, and whoever finds them
- * deletes the lower one. Other mounts notice when nobody answers under the name that they know.
+ * deletes the one that is not meant. A replacement has a start, and of several of those the highest generation is meant. One
+ * without a start was made by who found none: it replaces nothing, and of several the one that the servers made first is
+ * meant, since its mount may have settled records by now that the others would deliver again. Other mounts notice when nobody answers under the name that they know.
  *
  * A shorter timeout is for the leases of all mounts that there are, as soon as the consumer has it. So it gets it some time after
  * the setting was written: by then each mount has seen that, and counts its leases by it. */
@@ -42,11 +44,12 @@ static uint64_t highest(const GArray *generations)
     return g_array_index(generations, uint64_t, generations->len - 1);
 }
 
-/* All but the last. */
-static int delete_lower(NrdPartition *partition, const GArray *generations, char **ret_why)
+static int delete_others(NrdPartition *partition, const GArray *generations, uint64_t but, char **ret_why)
 {
     int rc = 0;
-    for (guint i = 0; rc == 0 && i + 1 < generations->len; i++) {
+    for (guint i = 0; rc == 0 && i < generations->len; i++) {
+        if (g_array_index(generations, uint64_t, i) == but)
+            continue;
         g_autofree char *name = nrd_js_consumer_name(g_array_index(generations, uint64_t, i));
         rc = nrd_js_consumer_delete(partition->topic->engine->conn, partition->stream, name, ret_why);
         rc = rc == -ENOENT ? 0 : rc;
@@ -71,6 +74,31 @@ static int info_of(NrdPartition *partition, uint64_t generation, int64_t patienc
                                 ret_why);
 }
 
+/* Whether of two, the later one of a higher generation, the later one is meant. */
+static bool is_meant(const NrdJsConsumerInfo *info, const NrdJsConsumerInfo *later)
+{
+    if (info->start_seq > 0 || later->start_seq > 0)
+        return later->start_seq > 0;
+    return later->created_ms < info->created_ms;
+}
+
+/* The one of several that is meant. -ENOENT: one of them is gone by now. */
+static int choose(NrdPartition *partition, const GArray *generations, int64_t patience_ms, uint64_t *ret_generation,
+                  NrdJsConsumerInfo *ret_info, char **ret_why)
+{
+    int rc = 0;
+    for (guint i = 0; rc == 0 && i < generations->len; i++) {
+        NrdJsConsumerInfo info;
+        uint64_t generation = g_array_index(generations, uint64_t, i);
+        rc = info_of(partition, generation, patience_ms, &info, ret_why);
+        if (rc < 0 || (i > 0 && !is_meant(ret_info, &info)))
+            continue;
+        *ret_generation = generation;
+        *ret_info = info;
+    }
+    return rc;
+}
+
 /* -ENOENT: there is none; -EAGAIN: it was replaced meanwhile. */
 static int find_once(NrdPartition *partition, int64_t patience_ms, NrdJsConsumerInfo *ret_info, char **ret_why)
 {
@@ -78,12 +106,12 @@ static int find_once(NrdPartition *partition, int64_t patience_ms, NrdJsConsumer
     int rc = list(partition, patience_ms, generations, ret_why);
     if (rc < 0 || generations->len == 0)
         return rc < 0 ? rc : -ENOENT;
-    if (generations->len > 1 && !partition->topic->engine->read_only)
-        rc = delete_lower(partition, generations, ret_why);
+    uint64_t generation = 0;
+    rc = choose(partition, generations, patience_ms, &generation, ret_info, ret_why);
+    if (rc == 0 && !partition->topic->engine->read_only)
+        rc = delete_others(partition, generations, generation, ret_why);
     if (rc == 0)
-        rc = info_of(partition, highest(generations), patience_ms, ret_info, ret_why);
-    if (rc == 0)
-        adopt(partition, highest(generations));
+        adopt(partition, generation);
     return rc == -ENOENT ? -EAGAIN : rc;
 }
 
@@ -225,7 +253,7 @@ static int set(NrdPartition *partition, const NrdJsConsumerInfo *info, char **re
     return rc;
 }
 
-/* Another mount may have made one at the same time, which is then found, and the lower one deleted. */
+/* Another mount may have made one at the same time, which is then found, and one of them deleted. */
 static int find_or_make_once(NrdPartition *partition, uint64_t known, char **ret_why)
 {
     NrdJsConsumerInfo info;
@@ -310,7 +338,7 @@ static int replace(NrdPartition *partition, uint64_t start_seq, char **ret_why)
     uint64_t generation = MAX((uint64_t)nrd_clock_wall_ms(), MAX(before, nrd_js_leases_generation(partition)) + 1);
     rc = create(partition, generation, &config, ret_why);
     g_array_append_val(generations, generation);
-    return rc < 0 ? rc : delete_lower(partition, generations, ret_why);
+    return rc < 0 ? rc : delete_others(partition, generations, generation, ret_why);
 }
 
 int nrd_js_consumer_replace(NrdPartition *partition, uint64_t start_seq)

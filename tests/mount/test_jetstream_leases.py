@@ -574,6 +574,30 @@ def test_what_was_leased_of_a_deleted_consumer_settles_nothing(m, name, mount_on
     assert offsets(wait_for(lambda: take(other.part(name)), "the record again")) == [0]
 
 
+@pytest.mark.parametrize("later", [1, -1])
+def test_of_two_first_consumers_the_one_that_was_there_first_stays(m, name, mount_on, servers, later):
+    """Two mounts that use a partition first find none, and both make one; the clock of one may be behind. What was settled
+    meanwhile does not come again, and leases stay."""
+    part = m.make(name)
+    produce(part, "a", "b")
+    receipts = [each["handle"] for each in take(part, 2)]
+    ack(part, receipts[0], sync=True)
+    stream = stream_of(m.topic(name))
+    known, = servers.ask("$JS.API.CONSUMER.NAMES." + stream)["consumers"]
+    config = servers.ask(f"$JS.API.CONSUMER.INFO.{stream}.{known}")["config"]
+    base, generation = known.rsplit("_", 1)
+    durable = f"{base}_{int(generation) + later}"
+    assert "error" not in servers.ask(f"$JS.API.CONSUMER.DURABLE.CREATE.{stream}.{durable}", json.dumps(
+        {"stream_name": stream, "config": {**config, "name": durable, "durable_name": durable}}).encode())
+    other = mount_on(servers)
+    assert take(other.part(name)) == []
+    assert servers.ask("$JS.API.CONSUMER.NAMES." + stream)["consumers"] == [known]
+    ack(part, receipts[1], sync=True)
+    assert number(part, "frontier") == 2
+    write_file(other.part(name) + "/ctl", b"seek 1\n")
+    assert offsets(take(part)) == [1]
+
+
 def test_a_seek_keeps_what_the_new_consumer_has_given(m, name, servers):
     """A reader that waits has its record before those that were there before are deleted, here many: its lease stays."""
     part = m.make(name)
