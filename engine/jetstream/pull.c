@@ -296,7 +296,14 @@ void nrd_js_pulls_reconnected(NrdJsPulls *pulls)
     g_mutex_unlock(&pulls->lock);
 }
 
-/* Of takes those of the partition alone are answered: one of the topic goes on with the others. */
+/* Of the partition alone, or of a topic that has no other that serves. */
+static bool ends_with(NrdJsPulls *pulls, const NrdJsTake *take, const NrdPartition *partition)
+{
+    return nrd_js_take_wants(take, partition) &&
+           (take->partition || nrd_js_pull_why_not(pulls->engine, take->topic, NULL) < 0);
+}
+
+/* Of takes those of the partition alone are answered: one of the topic goes on with the others, if there are any. */
 void nrd_js_pulls_forget(NrdJsPulls *pulls, NrdPartition *partition, int error)
 {
     GHashTableIter iter;
@@ -308,7 +315,7 @@ void nrd_js_pulls_forget(NrdJsPulls *pulls, NrdPartition *partition, int error)
     g_hash_table_iter_init(&iter, pulls->takes);
     while (g_hash_table_iter_next(&iter, NULL, &data)) {
         NrdJsTake *take = data;
-        if (error < 0 && take->partition == partition)
+        if (error < 0 && ends_with(pulls, take, partition))
             g_ptr_array_add(takes, take);
         else if (take->topic == partition->topic && nrd_js_take_is_parked(take) && take->renew_ms != INT64_MAX)
             nrd_js_take_renew_locked(pulls, take, 0);

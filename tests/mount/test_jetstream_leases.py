@@ -660,10 +660,12 @@ def test_a_poll_outlives_a_failure(m, name, servers, whole):
 
 
 @pytest.mark.limit(120)
-def test_a_poll_is_told_of_poison(m, name, servers):
-    """A read fails then; and after a reopen who polls finds what comes."""
-    reader, poll, waits, stream = watched(m, name, servers, False)
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_poll_is_told_of_poison(m, name, servers, whole):
+    """Of all that it is about: a read fails then; and after a reopen who polls finds what comes."""
+    reader, poll, waits, stream = watched(m, name, servers, whole)
     part = m.part(name)
+    assert xattr(part, "poisoned") == "0"  # the stream is known by now
     with reader:
         config = servers.stream_info(stream)["config"]
         servers.ask("$JS.API.STREAM.DELETE." + stream)
