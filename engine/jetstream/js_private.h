@@ -83,6 +83,7 @@ struct NrdEngine {
     atomic_bool lowers;      /* some consumer is to be set to a shorter timeout, later */
     GPtrArray *orphans;      /* guarded by admin: see admin.c */
     char bucket_created[40]; /* guarded by admin: as of NrdJsStreamInfo; empty: not known yet */
+    int64_t bucket_back_ms;  /* guarded by admin: monotonic: since when it ends before `followed`; 0: it does not */
     GMutex topics_lock;
     char *bucket_fault; /* guarded by topics_lock: why no topic can be made, changed or removed, or NULL */
     GHashTable *topics; /* guarded by topics_lock: name -> NrdTopic*, one reference each */
@@ -173,7 +174,7 @@ typedef struct NrdJsEntry {
 } NrdJsEntry;
 
 void nrd_js_entry_clear(NrdJsEntry *entry);
-/* Looks whether the bucket is the one that was here; what it finds is told, and lasts until the next look: -EIO. Servers that do not
+/* Looks whether the bucket is the one that was here, and whole; what it finds is told, and lasts until the next look: -EIO. Servers that do not
  * answer are no news (0). Admin held. Blocks. */
 int nrd_js_bucket_look_admin_held(NrdEngine *engine, int64_t patience_ms, char **ret_why) NRD_MUST_CHECK;
 char *nrd_js_bucket_fault(NrdEngine *engine); /* g_free; NULL: none */

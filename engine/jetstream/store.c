@@ -9,6 +9,8 @@
 
 #include "engine/base/clock.h"
 
+#define BACK_MS 5000
+
 /* ---- the bucket itself ---- */
 
 char *nrd_js_bucket_fault(NrdEngine *engine)
@@ -31,6 +33,17 @@ static void set_fault(NrdEngine *engine, const char *fault)
                  fault ? fault : "the bucket of topics is there again");
 }
 
+/* Whether it has ended before what was seen of it for a while: a new leader may be behind for a moment. */
+static bool has_gone_back(NrdEngine *engine, const NrdJsStreamInfo *info)
+{
+    int64_t now_ms = nrd_clock_mono_ms();
+    if (info->last_seq >= engine->followed)
+        engine->bucket_back_ms = 0;
+    else if (engine->bucket_back_ms == 0)
+        engine->bucket_back_ms = now_ms;
+    return engine->bucket_back_ms > 0 && now_ms - engine->bucket_back_ms >= BACK_MS;
+}
+
 int nrd_js_bucket_look_admin_held(NrdEngine *engine, int64_t patience_ms, char **ret_why)
 {
     NrdJsStreamInfo info;
@@ -46,6 +59,11 @@ int nrd_js_bucket_look_admin_held(NrdEngine *engine, int64_t patience_ms, char *
     else if (strcmp(engine->bucket_created, info.created) != 0)
         fault = "the bucket of topics (" NRD_JS_KV_STREAM ") was made anew: start this mount again, which then has the "
                 "topics of that one; until then no topic can be made, changed or removed";
+    else if (has_gone_back(engine, &info))
+        fault =
+            "the bucket of topics (" NRD_JS_KV_STREAM ") ends before what was in it: the servers have lost changes of "
+            "topics; start this mount again, which then has what is there; until then no topic can be made, changed or "
+            "removed";
     set_fault(engine, fault);
     if (fault && ret_why) {
         g_free(*ret_why);

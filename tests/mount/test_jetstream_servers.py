@@ -690,6 +690,36 @@ def test_a_bucket_of_topics_that_was_deleted(own_servers, mount_on):  # noqa: F8
     assert "state        ok" in read_file(m.mnt + "/status").decode()
 
 
+def test_a_bucket_of_topics_that_has_gone_back(tmp_path, mount_on):  # noqa: F811
+    """From a backup, under the time at which it was made: what this mount follows would never come."""
+    cluster = Cluster(tmp_path / "nats", 1).start()
+    server = cluster.servers[0]
+    try:
+        m = mount_on(cluster)
+        m.make("t")
+        server.kill()
+        shutil.copytree(server.store, server.store + ".before")
+        server.start()
+        cluster.wait_ready()
+        wait_for(lambda: metric(m, "narad_servers_connected") == 1, "the connection", 20)
+        m.make("u")
+        configure(m.topic("u"), linger_ms=7)
+        server.kill()
+        os.rename(server.store, server.store + ".lost")
+        os.rename(server.store + ".before", server.store)
+        server.start()
+        cluster.wait_ready()
+        wait_for(lambda: "(KV_narad) ends before what was in it" in read_file(m.mnt + "/status").decode(), "the look", 40)
+        assert fails(os.mkdir, m.topic("v")) == errno.EIO
+        assert "start this mount again" in m.stderr()
+        m.restart()
+        os.mkdir(m.topic("v"))
+        assert sorted(os.listdir(m.mnt + "/topics")) == ["t", "v"]
+        assert "state        ok" in read_file(m.mnt + "/status").decode()
+    finally:
+        cluster.end()
+
+
 # -- many partitions, several mounts
 
 
