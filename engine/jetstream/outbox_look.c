@@ -31,9 +31,9 @@ static int64_t window_ms_of(NrdPartition *partition)
     g_mutex_lock(&partition->lock);
     int64_t window_ms = partition->known ? partition->info.duplicates_ms : 0;
     g_mutex_unlock(&partition->lock);
-    if (window_ms > 0)
-        return window_ms;
-    return retention_ms > 0 ? MIN(retention_ms, WINDOW_MS) : WINDOW_MS;
+    if (window_ms <= 0)
+        window_ms = WINDOW_MS;
+    return retention_ms > 0 ? MIN(retention_ms, window_ms) : window_ms; /* it may be shorter since that look */
 }
 
 bool nrd_js_out_is_late(const NrdJsOut *record)
