@@ -83,7 +83,8 @@ struct NrdEngine {
     atomic_bool lowers;      /* some consumer is to be set to a shorter timeout, later */
     GPtrArray *orphans;      /* guarded by admin: see admin.c */
     char bucket_created[40]; /* guarded by admin: as of NrdJsStreamInfo; empty: not known yet */
-    int64_t bucket_back_ms;  /* guarded by admin: monotonic: since when it ends before `followed`; 0: it does not */
+    int64_t
+        bucket_back_ms; /* guarded by admin: monotonic: since when it ends before `followed`; 0: it does not, -1: for good */
     GMutex topics_lock;
     char *bucket_fault; /* guarded by topics_lock: why no topic can be made, changed or removed, or NULL */
     GHashTable *topics; /* guarded by topics_lock: name -> NrdTopic*, one reference each */

@@ -33,15 +33,21 @@ static void set_fault(NrdEngine *engine, const char *fault)
                  fault ? fault : "the bucket of topics is there again");
 }
 
-/* Whether it has ended before what was seen of it for a while: a new leader may be behind for a moment. */
+/* Whether it has ended before what was seen of it for a while: a new leader may be behind for a moment. Then that stays: when it
+ * has grown as far again what was lost is something else. */
 static bool has_gone_back(NrdEngine *engine, const NrdJsStreamInfo *info)
 {
     int64_t now_ms = nrd_clock_mono_ms();
+    if (engine->bucket_back_ms < 0)
+        return true;
     if (info->last_seq >= engine->followed)
         engine->bucket_back_ms = 0;
     else if (engine->bucket_back_ms == 0)
         engine->bucket_back_ms = now_ms;
-    return engine->bucket_back_ms > 0 && now_ms - engine->bucket_back_ms >= BACK_MS;
+    bool back = engine->bucket_back_ms > 0 && now_ms - engine->bucket_back_ms >= BACK_MS;
+    if (back)
+        engine->bucket_back_ms = -1;
+    return back;
 }
 
 int nrd_js_bucket_look_admin_held(NrdEngine *engine, int64_t patience_ms, char **ret_why)
