@@ -245,7 +245,9 @@ static int take_round(Turn *turn, guint n, NrdBatch *batch)
         NrdPartition *partition = turn_at(turn, i, &ends);
         if (*ends)
             continue;
-        rc = leave_out(turn, ends, take_some(partition, n, batch, &more));
+        rc = take_some(partition, n, batch, &more);
+        batch->withheld |= rc == -EIO && nrd_js_partition_usable(partition) == 0; /* silent, and not poisoned */
+        rc = leave_out(turn, ends, rc);
         if (rc == 0 && !more && !*ends) {
             *ends = true;
             turn->n_left--;
@@ -257,6 +259,7 @@ static int take_round(Turn *turn, guint n, NrdBatch *batch)
 int nrd_js_now_topic_batch(NrdTopic *topic, NrdBatch *batch)
 {
     Turn turn = turn_of(topic);
+    batch->withheld = false;
     int rc = begin_turn(&turn, batch);
     for (guint n = FEWEST; rc == 0 && turn.n_left > 0 && !batch->full; n = MIN(2 * n, MANY))
         rc = take_round(&turn, n, batch);
