@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 
-from support import NARADFS, Failed, Mount, read_file, wait_for
+from support import NARADFS, Failed, Mount, freeze, wait_for
 
 SERVER = shutil.which("nats-server")
 N_ACCOUNTS = 12  # mounts of one test, and of those that are being emptied meanwhile
@@ -64,11 +64,7 @@ class Server:
         self.process.wait(30)
 
     def hang(self):
-        """Stopped, which its threads are some time after they were told."""
-        self.process.send_signal(signal.SIGSTOP)
-        tasks = f"/proc/{self.process.pid}/task"
-        wait_for(lambda: all(b"State:\tT" in read_file(f"{tasks}/{task}/status") for task in os.listdir(tasks)),
-                 "the server to stop")
+        freeze(self.process)
 
     def end(self):
         """Whatever its state."""
@@ -193,6 +189,14 @@ class Cluster:
         wait_for(current, "all copies", limit_s, 0.2)
 
 
+def shut(*sockets):
+    for each in sockets:
+        try:
+            each.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it has ended by itself
+
+
 class Relay:
     """What lies between a mount and one server, and can lose all that goes `there` or `back`, or hold it up."""
 
@@ -224,19 +228,11 @@ class Relay:
                     target.sendall(data)
         except OSError:
             pass
-        for each in (source, target):
-            try:
-                each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # it has ended by itself
+        shut(source, target)
 
     def cut(self):
         """The connections that there are."""
-        for each in self.ends[1:]:
-            try:
-                each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # it has ended by itself
+        shut(*self.ends[1:])
 
     def end(self):
         self.cut()

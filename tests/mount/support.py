@@ -7,6 +7,7 @@ os.write.
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -343,6 +344,11 @@ def log(part):
 
 def xattr(path, name):
     return os.getxattr(path, "user.narad." + name).decode()
+
+
+def metric(mount, name):
+    """What the mount's metrics say; the name with its labels."""
+    return int(re.search(rf"^{re.escape(name)} (\d+)$", read_file(mount.mnt + "/metrics").decode(), re.M).group(1))
 
 
 def number(path, name):

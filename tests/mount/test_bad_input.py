@@ -9,8 +9,7 @@ import subprocess
 
 import pytest
 from support import (PYTHON, SANITIZED, Background, Consumer, ack, fails, in_order, lines, log, name_of, number,
-                     produce,
-                     take, wait_for, write_file)
+                     produce, take, wait_for, write_file)
 from test_framings import binary, obj, parse, resident_mib
 
 FILES = ["consume", "consume.jsonl", "consume.bin"]

@@ -14,8 +14,8 @@ import time
 
 import pytest
 import seglog
-from support import (JETSTREAM, XATTRS, Background, Consumer, configure, drain, fails, lines, log, number, open_fails, produce,
-                     read_file, read_rest, shell, wait_for, write_file, xattr)
+from support import (JETSTREAM, XATTRS, Background, Consumer, configure, drain, fails, lines, log, metric, number,
+                     open_fails, produce, read_file, read_rest, shell, wait_for, write_file, xattr)
 from test_faults import Inject, active_segment, need_strace
 
 HOSTILE_NUMBERS = ["-1", "+1", "00", "01", "0x1", " 1", "1 ", "1\n", "1.0", "1e1", "2147483648", "9223372036854775807",
@@ -35,11 +35,6 @@ def rows_of(count, size=0):
 
 def segment_files(m, topic, partition=0):
     return seglog.segment_names(m.data_part(topic, partition))
-
-
-def metric(m, name):
-    found = re.search(rf"^{name} (\d+)$", read_file(m.mnt + "/metrics").decode(), re.M)
-    return int(found.group(1))
 
 
 # -- shape

@@ -13,9 +13,8 @@ import threading
 import time
 
 import pytest
-from support import (JETSTREAM, PYTHON, SANITIZED, Background, Consumer, ack, configure, drain, fails, in_order, lines, number,
-                     payload_of,
-                     produce, read_file, shell, take, wait_for)
+from support import (JETSTREAM, PYTHON, SANITIZED, Background, Consumer, ack, configure, drain, fails, in_order,
+                     lines, number, payload_of, produce, read_file, shell, take, wait_for)
 
 
 def frontier(part):

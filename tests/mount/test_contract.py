@@ -16,10 +16,10 @@ import time
 
 import pytest
 import seglog
-from support import (DURABILITY, JETSTREAM, PYTHON, XATTRS, Background, Consumer, ack, configure, drain, fails, in_order, lines, log, number,
-                     open_fails,
-                     produce, read_file, shell, take, wait_for, write_all, write_file, xattr)
-from test_browse import keyed_frame, metric, segment_replaced
+from support import (DURABILITY, JETSTREAM, PYTHON, XATTRS, Background, Consumer, ack, configure, drain, fails,
+                     in_order, lines, log, metric, number, open_fails, produce, read_file, shell, take, wait_for,
+                     write_all, write_file, xattr)
+from test_browse import keyed_frame, segment_replaced
 from test_faults import Inject, active_segment, need_strace
 from test_framings import binary, obj, parse
 from test_waiting import blocked, in_kernel
@@ -1081,7 +1081,8 @@ def test_a_reader_that_dies_gives_all_back_at_once(m, where):
         child.wait(20)
         child.stdout.close()
         wait_for(lambda: number(part, "in_flight") == 0, "the leases to return")
-    assert in_order(drain(part).split()) == [b"2", b"3", b"4", b"5"]  # the second read of drain settled what the first had delivered
+    # the second read of drain settled what the first had delivered
+    assert in_order(drain(part).split()) == [b"2", b"3", b"4", b"5"]
 
 
 # -- reading

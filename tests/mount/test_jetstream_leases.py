@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import re
 import select
 import signal
 import threading
@@ -13,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from nats import Cluster, Listener, Relay
-from support import (Background, Consumer, ack, configure, fails, freeze, number, produce, read_file, take, wait_for, write_file,
-                     xattr)
+from support import (Background, Consumer, ack, configure, fails, freeze, metric, number, produce, read_file, take,
+                     wait_for, write_file, xattr)
 from test_jetstream import (m, mount_on, name, own_servers, pytestmark, read_or_none, servers,  # noqa: F401
                             stream_of)
 
@@ -314,10 +313,6 @@ def test_an_extension_is_not_believed_before_it_is_confirmed(one_server, mount_o
 # -- acks that come too late
 
 
-def metric(mount, name):  # noqa: F811
-    return int(re.search(rf"^{name} (\d+)$".encode(), read_file(mount.mnt + "/metrics"), re.M).group(1))
-
-
 def late_acks(mount):
     return metric(mount, "narad_late_acks_total")
 
@@ -349,7 +344,7 @@ def test_a_late_ack_is_counted(own_servers, mount_on):  # noqa: F811
         receipt = take(one.part("t"), 1)[0]["handle"].encode() + b"\n"
         waits = Background(reader.read)
         wait_for(lambda: info()["num_waiting"] > 0, "the reader")
-        freeze(server.process)
+        server.hang()
         try:
             os.write(fd, receipt)
             other = json.loads(waits.join())

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 from nats import Cluster, Listener, Relay, why_not
-from support import (ROOT, Background, Consumer, configure, fails, freeze, log, number, open_fails, produce, read_file, wait_for, write_all,
-                     write_file, xattr)
+from support import (ROOT, Background, Consumer, configure, fails, log, metric, number, open_fails, produce,
+                     read_file, wait_for, write_all, write_file, xattr)
 from test_jetstream import m, mount_on, name, own_servers, read_or_none, servers, stream_of  # noqa: F401 (fixtures)
 from test_monitoring import promtool
 
@@ -182,10 +182,6 @@ def test_records_are_sent_while_the_daemon_ends(m, name):
 # -- what is said of it
 
 
-def metric(mount, of):
-    return int(re.search(rf"^{of} (\d+)$", read_file(mount.mnt + "/metrics").decode(), re.M).group(1))
-
-
 def test_reads_that_wait_for_servers_hold_up_nobody(own_servers, mount_on):  # noqa: F811
     """Whoever drains asks the servers, which hang: forty of them, and `ls` is answered meanwhile."""
     m = mount_on(own_servers)
@@ -197,8 +193,7 @@ def test_reads_that_wait_for_servers_hold_up_nobody(own_servers, mount_on):  # n
     if not os.path.exists(waiting):
         pytest.skip("the kernel does not tell how many requests wait (fusectl)")
     files = [os.open(m.part("t", i) + "/drain", os.O_RDONLY) for i in range(40)]
-    for server in own_servers.servers:
-        freeze(server.process)
+    hang(*own_servers.servers)
     reads = [Background(os.read, fd, 100) for fd in files]
     wait_for(lambda: int(read_file(waiting)) >= 40, "the readers")
     assert os.listdir(m.mnt + "/topics") == ["t"] and b"servers" in read_file(m.mnt + "/status")
@@ -214,8 +209,7 @@ def test_who_looks_at_many_files_does_not_wait_for_each(own_servers, mount_on): 
     """`ls -l` of a topic whose servers hang: what is not answered once is not waited for forty times."""
     m = mount_on(own_servers)
     m.make("t", partitions=40)
-    for server in own_servers.servers:
-        freeze(server.process)
+    hang(*own_servers.servers)
     looks = Background(lambda: [number(m.part("t", i), "hwm") for i in range(40)])
     assert looks.join(60) == [0] * 40  # they are waited for for four seconds
     assert re.search(rb"poisoned: (the NATS servers give no answer|no NATS server can be reached)\n",
@@ -229,8 +223,7 @@ def test_a_status_asks_for_many_partitions_at_once(own_servers, mount_on):  # no
     m = mount_on(SimpleNamespace(url=f"nats://127.0.0.1:{own_servers.servers[0].port}"))
     m.make("t", partitions=40)
     listener, asked = Listener(own_servers.servers[0], "$JS.API.STREAM.INFO.>"), set()
-    for server in own_servers.servers[1:]:
-        freeze(server.process)
+    hang(*own_servers.servers[1:])
     page = Background(read_file, m.topic("t") + "/status")
     wait_for(lambda: asked.update(subject for subject, _ in listener.heard()) or len(asked) >= 16, "the questions")
     go_on(*own_servers.servers)

@@ -8,8 +8,8 @@ import shutil
 
 import pytest
 
-from support import (NARADFS, Consumer, ack, configure, drain, fails, lines, log, number, produce, read_file, shell, take,
-                     wait_for, write_file, xattr)
+from support import (NARADFS, Consumer, ack, configure, drain, fails, lines, log, metric, number, produce, read_file,
+                     shell, take, wait_for, write_file, xattr)
 
 NARADCTL = os.path.join(os.path.dirname(os.path.dirname(NARADFS)), "ctl", "naradctl")
 SEGMENT = 64 * 1024
@@ -45,13 +45,6 @@ def state(folder):
 
 def status(folder):
     return read_file(folder + "/status").decode()
-
-
-def metric(m, wanted):
-    for line in read_file(m.mnt + "/metrics").decode().splitlines():
-        if line.startswith(wanted + " "):
-            return int(line.split()[-1])
-    raise AssertionError(f"no metric {wanted}")
 
 
 def cold(m, topic="t"):

@@ -11,7 +11,8 @@ import time
 import pytest
 import seglog
 from disk import start_on
-from support import (JETSTREAM, Consumer, configure, drain, fails, log, number, produce, read_file, take, wait_for, write_file, xattr)
+from support import (JETSTREAM, Consumer, configure, drain, fails, log, metric, number, produce, read_file, take,
+                     wait_for, write_file, xattr)
 from test_faults import Inject, active_segment, need_strace
 
 LINKS_TO = ("start", "end")
@@ -25,10 +26,6 @@ def page(path):
 
 def root(m):
     return page(m.mnt + "/status")
-
-
-def metric(m, name):
-    return int(re.search(rf"^{name} (\d+)$", read_file(m.mnt + "/metrics").decode(), re.M).group(1))
 
 
 def with_marker(m, topic, text):

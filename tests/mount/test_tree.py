@@ -11,8 +11,9 @@ import subprocess
 import time
 
 import pytest
-from support import (CONFIG_KEYS, DURABILITY, JETSTREAM, SEGMENTS, XATTRS, Background, Consumer, configure, drain, fails, lines, log, number,
-                     open_fails, produce, read_file, shell, take, write_file, xattr, wait_for)
+from support import (CONFIG_KEYS, DURABILITY, JETSTREAM, SEGMENTS, XATTRS, Background, Consumer, configure, drain,
+                     fails, lines, log, number, open_fails, produce, read_file, shell, take, write_file, xattr,
+                     wait_for)
 
 TOPIC_FILES = {"config", "ctl", "status", "p00000"}
 PART_FILES = {"ctl", "status", "produce", "produce.jsonl", "produce.bin", "consume", "consume.jsonl", "consume.bin",
