@@ -225,8 +225,8 @@ static int find(Run *run, char **argv, char **ret_why)
 #define FILES_OF_PARTITION 3 /* log.bin of both sides, and produce.bin */
 #define FILES_BESIDE 32
 
-/* Who follows has all partitions open at once: as many files as may be. */
-static bool has_descriptors(const NrdCopyJob *job)
+/* Who follows has all partitions open at once. false: so many files are not allowed, which is said. */
+static bool allow_files(const NrdCopyJob *job)
 {
     struct rlimit limit;
     rlim_t wanted = FILES_OF_PARTITION * job->n_partitions + FILES_BESIDE;
@@ -252,7 +252,7 @@ static int copy(Run *run, char **argv, int n_jobs)
     for (guint i = 0; i < run->job.notes->len && !run->quiet; i++)
         nrd_cli_say("%s", (const char *)run->job.notes->pdata[i]);
     sum_up(run);
-    if (!has_descriptors(&run->job))
+    if (!allow_files(&run->job))
         return NRD_EXIT_FAILED;
     /* who follows one partition has no time for another */
     return run_parts(

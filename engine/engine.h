@@ -282,7 +282,7 @@ bool nrd_partition_is_open(NrdPartition *partition);
  * tells means nothing: -EIO the topic is out of service, -EIDRM, -ENODEV, -EMFILE, -ENFILE, -ENOMEM. Blocks. */
 bool nrd_partition_known(NrdPartition *partition);
 int nrd_partition_learn(NrdPartition *partition) NRD_MUST_CHECK;
-void nrd_topic_learn(NrdTopic *topic); /* of all its partitions; those that fail stay unknown */
+void nrd_topic_learn(NrdTopic *topic); /* all its partitions; those that fail stay unknown. Blocks */
 
 typedef struct NrdPartitionInfo {
     uint64_t oldest_offset;

@@ -327,11 +327,11 @@ int nrd_local_partition_learn(NrdPartition *partition)
     return rc;
 }
 
+/* A failure is known, or shown as what is not known. */
 void nrd_local_topic_learn(NrdTopic *topic)
 {
     for (uint32_t i = 0; i < nrd_topic_n_partitions(topic); i++)
-        (void)!nrd_partition_learn(
-            nrd_topic_partition(topic, i)); /* a failure is known, or shown as what is not known */
+        (void)!nrd_partition_learn(nrd_topic_partition(topic, i));
 }
 
 /* What a closed partition will be known by. Nobody has a pin and nobody can get one: nothing changes. */

@@ -88,7 +88,7 @@ static int ask_whether(NrdJsConn *conn, char **ret_why)
     return rc == -EAGAIN ? -ETIMEDOUT : rc;
 }
 
-int nrd_js_check(NrdJsConn *conn, char **ret_why)
+int nrd_js_check_jetstream(NrdJsConn *conn, char **ret_why)
 {
     int64_t until_ms = nrd_clock_mono_ms() + NOBODY_MS;
     g_autofree char *why = NULL;

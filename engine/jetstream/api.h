@@ -29,9 +29,9 @@ typedef struct NrdJsConsumerConfig {
     uint64_t start_seq; /* 0: from the first */
 } NrdJsConsumerConfig;
 
-/* -EIO: the servers have no JetStream for this mount, and what to do about it. 0 also when they are silent, which may pass. Blocks
- * for a few seconds. */
-int nrd_js_check(NrdJsConn *conn, char **ret_why) NRD_MUST_CHECK;
+/* Whether there is any. -EIO: the servers have no JetStream for this mount, and *ret_why (NULL before) says what to do; -ENODEV.
+ * 0 also when they are silent, which may pass. Blocks for a few seconds. */
+int nrd_js_check_jetstream(NrdJsConn *conn, char **ret_why) NRD_MUST_CHECK;
 
 int nrd_js_stream_create(NrdJsConn *conn, const char *stream, const char *subject, const NrdJsStreamConfig *config,
                          char **ret_why) NRD_MUST_CHECK;

@@ -12,7 +12,8 @@
  * sentence. */
 int nrd_js_conn_options_new(const NrdEngineOptions *how, natsOptions **ret_options, char **ret_why) NRD_MUST_CHECK;
 
-/* A sentence about a connection that failed on this thread just now (g_free). It has no secrets. */
+/* A sentence about a connection that failed (g_free). It has no secrets. last: what the library said last on the thread where it
+ * did, of the status `of` (nats_GetLastError), or NULL. */
 char *nrd_js_conn_options_why(const NrdEngineOptions *how, natsStatus status, const char *last, natsStatus of);
 
 #endif

@@ -1,4 +1,5 @@
-/* The connection's insides: what conn.c (its life), send.c (the thread that sends) and request.c (who waits for answers) share.
+/* The connection's insides: what conn.c (its life), connect.c (calls that may not return), send.c (the thread that sends) and
+ * request.c (who waits for answers) share.
  *
  * Whatever the client library does with the connection takes its lock, which it holds while it writes to a socket that is
  * full, and while it tries to connect: seconds, when a server hangs. So nobody calls it for that but the sender, a thread of
@@ -49,6 +50,7 @@ struct NrdJsConn {
     bool stuck;         /* of who makes and closes it: a call of the library does not end, and uses what there is */
     GPtrArray *natses;  /* the sender's: of natsConnection, all that there have been, since others may still use them */
     GPtrArray *replies; /* ... of natsSubscription, of their answers */
+    NrdJsSeen seen;     /* of who calls nrd_js_conn_watch */
     GMutex lock;
     /* guarded by lock */
     GHashTable *calls; /* of NrdJsCall, by its token */
@@ -67,7 +69,6 @@ struct NrdJsConn {
     uint64_t n_late;   /* answers that came after the end of their lease, and are not in the log yet */
     int64_t late_ms;   /* ... by how much, at most */
     char *late_stream; /* ... of the last one */
-    NrdJsSeen seen;    /* of who watches it */
 };
 
 /* ---- connect.c ---- */

@@ -208,7 +208,7 @@ static int start(NrdEngine *engine, const NrdEngineOptions *options, char **ret_
             nrd_js_conn_n_servers(engine->conn) == 1 ? " is" : "s are");
     engine->durability = nrd_js_durability_of(engine, engine->replicas, false);
     engine->pulls = nrd_js_pulls_new(engine);
-    rc = nrd_js_check(engine->conn, ret_why);
+    rc = nrd_js_check_jetstream(engine->conn, ret_why);
     if (rc == 0)
         rc = ensure_bucket(engine, ret_why);
     g_mutex_lock(&engine->admin);

@@ -1,7 +1,7 @@
 /* What the files of this folder share: the objects behind engine.h, and how they are locked.
  *
  *   conn.c          the connection, its state         conn_options.c  how to connect
- *   connect.c       ... which may not end
+ *   connect.c       ... calls that may not return
  *   send.c          the thread that sends             request.c       who waits for answers
  *   gather.c        several answers as one            each.c          several requests at once
  *   answers.c       what the servers' answers say     api.c           JetStream's requests
@@ -78,13 +78,12 @@ struct NrdEngine {
     _Atomic int64_t silent_until_ms; /* monotonic: a look was not answered, and others are not waited for as long */
     _Atomic int64_t progress_ms; /* monotonic: of the last record that was acknowledged, or the beginning of the stop */
     _Atomic uint64_t outbox_bytes; /* that records take until they are acknowledged */
+    atomic_bool lowers;            /* some consumer is to be set to a shorter timeout, later */
     GMutex admin;
     uint64_t followed;       /* guarded by admin: the bucket's last sequence that was looked at */
-    atomic_bool lowers;      /* some consumer is to be set to a shorter timeout, later */
     GPtrArray *orphans;      /* guarded by admin: see admin.c */
     char bucket_created[40]; /* guarded by admin: as of NrdJsStreamInfo; empty: not known yet */
-    int64_t
-        bucket_back_ms; /* guarded by admin: monotonic: since when it ends before `followed`; 0: it does not, -1: for good */
+    int64_t bucket_back_ms;  /* guarded by admin: since when (monotonic) it ends before `followed`; 0: not, -1: for good */
     GMutex topics_lock;
     char *bucket_fault; /* guarded by topics_lock: why no topic can be made, changed or removed, or NULL */
     GHashTable *topics; /* guarded by topics_lock: name -> NrdTopic*, one reference each */
@@ -175,8 +174,8 @@ typedef struct NrdJsEntry {
 } NrdJsEntry;
 
 void nrd_js_entry_clear(NrdJsEntry *entry);
-/* Looks whether the bucket is the one that was here, and whole; what it finds is told, and lasts until the next look: -EIO. Servers that do not
- * answer are no news (0). Admin held. Blocks. */
+/* Looks whether the bucket is the one that was here, and whole. -EIO: it is not; that is told, also in *ret_why (g_free; ret_why may
+ * be NULL), and by all that use the bucket until the next look. Servers that do not answer are no news (0). Admin held. Blocks. */
 int nrd_js_bucket_look_admin_held(NrdEngine *engine, int64_t patience_ms, char **ret_why) NRD_MUST_CHECK;
 char *nrd_js_bucket_fault(NrdEngine *engine); /* g_free; NULL: none */
 /* The first from `sequence` on; -ENOENT there is none. Blocks. */
@@ -244,7 +243,8 @@ NrdPartition *nrd_js_partition_new(NrdTopic *topic, uint32_t number);
 void nrd_js_partition_free(NrdPartition *partition);
 NrdPlace nrd_js_partition_place(const NrdPartition *partition);
 int nrd_js_partition_usable(NrdPartition *partition) NRD_MUST_CHECK; /* -EIDRM, -EIO poisoned */
-/* Why something about its stream has failed (rc < 0): -EIDRM the topic was removed meanwhile; a stream that is gone otherwise is -EIO. */
+/* What is told when something about its stream has given rc: -EIDRM when it failed and the topic was removed meanwhile; -EIO for
+ * -ENOENT, a stream that is gone otherwise; else rc. */
 int nrd_js_partition_why(const NrdPartition *partition, int rc);
 /* Whether records may be produced to it: -EIO when only synced ones will do and its stream syncs none. May block, as looking. */
 int nrd_js_partition_check_durable(NrdPartition *partition) NRD_MUST_CHECK;

@@ -1,4 +1,5 @@
-/* An outbox's insides: what outbox.c (its life, what an open file asks of it) and outbox_run.c (sending) share. */
+/* An outbox's insides: what outbox.c (its life, what an open file asks of it), outbox_run.c (sending), outbox_look.c (whether
+ * it is stored) and outbox_say.c (what is said of it) share. */
 #ifndef NRD_ENGINE_JETSTREAM_OUTBOX_PRIVATE_H
 #define NRD_ENGINE_JETSTREAM_OUTBOX_PRIVATE_H
 
@@ -105,7 +106,8 @@ void nrd_js_outbox_answer_locked(NrdJsOutbox *outbox, uint64_t number, int error
 
 /* Whether it may be stored, and was sent so long ago that the servers may have forgotten its id. */
 bool nrd_js_out_is_late(const NrdJsOut *record);
-/* Looks, on another thread, which of those are stored; nothing is out. nrd_js_outbox_looked goes on; its reference is that one's. */
+/* Looks, on another thread, which of those are stored; nothing is out. That ends with nrd_js_outbox_looked, which goes on, and
+ * gives back the reference that was taken for it. error: 0, -EIO what is late is not sent, -ENODEV. */
 void nrd_js_outbox_look_locked(NrdJsOutbox *outbox);
 void nrd_js_outbox_looked(NrdJsOutbox *outbox, int error);
 

@@ -1,4 +1,5 @@
-/* Waiting for records, on one partition or on any of a topic: what hand.c, ask.c, asked.c, pull.c, now.c, round.c and consume.c share.
+/* Waiting for records, on one partition or on any of a topic: what hand.c, ask.c, asked.c, pull.c, now.c, round.c and consume.c
+ * share.
  *
  * A take first looks into the hand: records that this daemon has leased and nobody has taken yet. Else it asks the servers:
  * one that does not wait asks each partition in turn for what is there now; one that waits parks a pull at each partition. Each

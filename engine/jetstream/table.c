@@ -108,10 +108,9 @@ char *nrd_js_engine_metrics(NrdEngine *engine)
            nrd_counter_get(NRD_COUNTER_PRODUCED));
     append(text, "narad_settled_records_total", "counter", "Records settled by consumers.",
            nrd_counter_get(NRD_COUNTER_SETTLED));
-    append(
-        text, "narad_late_acks_total", "counter",
-        "Acks that the servers confirmed after their lease had ended: somebody else may have had the record by then.",
-        nrd_counter_get(NRD_COUNTER_LATE_ACKS));
+    append(text, "narad_late_acks_total", "counter",
+           "Acks confirmed after the end of their lease: somebody else may have had the record by then.",
+           nrd_counter_get(NRD_COUNTER_LATE_ACKS));
     append(text, "narad_servers_connected", "gauge", "1 while there is a connection to a NATS server.",
            nrd_js_conn_is_up(engine->conn));
     append(text, "narad_servers_lost_total", "counter", "Connections to the NATS servers that were lost.",
