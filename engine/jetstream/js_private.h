@@ -83,7 +83,7 @@ struct NrdEngine {
     uint64_t followed;       /* guarded by admin: the bucket's last sequence that was looked at */
     GPtrArray *orphans;      /* guarded by admin: see admin.c */
     char bucket_created[40]; /* guarded by admin: as of NrdJsStreamInfo; empty: not known yet */
-    int64_t bucket_back_ms;  /* guarded by admin: since when (monotonic) it ends before `followed`; 0: not, -1: for good */
+    int64_t bucket_back_ms;  /* guarded by admin: monotonic: since it has gone back; 0: it has not, -1: for good */
     GMutex topics_lock;
     char *bucket_fault; /* guarded by topics_lock: why no topic can be made, changed or removed, or NULL */
     GHashTable *topics; /* guarded by topics_lock: name -> NrdTopic*, one reference each */
