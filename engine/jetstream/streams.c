@@ -80,18 +80,29 @@ static uint32_t n_partitions(const NrdTopicRecord *record)
 
 /* ---- making, changing, deleting ---- */
 
-/* One that was made for a topic that did not become that large, and is set otherwise than the topic is by now. A removal may have
- * closed it: that fails by the touch, and opens it again. */
+/* One that was made for a topic that did not become that large. With copies as it has them it may be as the topic is by now; else it
+ * is set so. A removal may have closed it: that fails by the touch, and opens it again. */
 static int adopt_one(const Work *work, const char *stream, const char *subject, char **ret_why)
 {
+    NrdJsConn *conn = work->engine->conn;
+    NrdJsStreamConfig own = work->config;
     NrdJsStreamInfo info;
     bool there;
-    int rc = nrd_js_store_touch(work->engine, work->record->name, work->record->id, &there);
+    int rc = nrd_js_stream_info(conn, stream, NRD_JS_PATIENCE_MS, &info, ret_why);
+    if (rc < 0)
+        return rc;
+    own.replicas = info.replicas;
+    own.in_memory = info.in_memory;
+    rc = nrd_js_stream_create(conn, stream, subject, &own, ret_why);
+    if (rc != -EEXIST)
+        return rc;
+    g_clear_pointer(ret_why, g_free);
+    rc = nrd_js_store_touch(work->engine, work->record->name, work->record->id, &there);
     if (rc == 0)
-        rc = there ? nrd_js_stream_info(work->engine->conn, stream, NRD_JS_PATIENCE_MS, &info, ret_why) : -EEXIST;
+        rc = there ? nrd_js_stream_info(conn, stream, NRD_JS_PATIENCE_MS, &info, ret_why) : -EEXIST;
     if (rc == 0 && info.closed)
         return -EBUSY;
-    return rc < 0 ? rc : nrd_js_stream_update(work->engine->conn, stream, subject, &work->config, ret_why);
+    return rc < 0 ? rc : nrd_js_stream_update(conn, stream, subject, &work->config, ret_why);
 }
 
 static int make_one(const Work *work, uint32_t number, const char *stream, const char *subject, char **ret_why)

@@ -91,20 +91,25 @@ def test_a_retention_that_cannot_be_put_back(servers, mount_on):
     assert all(gone in why and "not found" in why for why in said.groups())
 
 
-def test_partitions_that_were_left_over(servers, mount_on):
-    """Of a growth that failed half way there are streams, and the topic has got another retention since."""
+@pytest.mark.parametrize("copies", [3, 1])
+def test_partitions_that_were_left_over(servers, mount_on, copies):
+    """Of a growth that failed half way there are streams, and the topic has got another retention since; or they were made by a
+    mount that makes fewer copies."""
     m = mount_on(servers)
     topic = m.topic("grown")
     m.make("grown", retention_ms=3_600_000)
     config = servers.stream_info(stream_of(topic))["config"]
-    left = json.dumps({**config, "name": stream_of(topic, 1), "subjects": [config["subjects"][0][:-1] + "1"]})
+    left = json.dumps({**config, "name": stream_of(topic, 1), "subjects": [config["subjects"][0][:-1] + "1"],
+                       "num_replicas": copies})
     assert "error" not in servers.ask("$JS.API.STREAM.CREATE." + stream_of(topic, 1), left.encode())
     configure(topic, retention_ms=7_200_000)
     configure(topic, partitions=3)
     for number in range(3):
         assert servers.stream_info(stream_of(topic, number))["config"]["max_age"] == 7_200_000 * 1_000_000
+    assert servers.stream_info(stream_of(topic, 1))["config"]["num_replicas"] == copies
     produce(m.part("grown", 1), "a")
     assert log(m.part("grown", 1)) == b"a\n"
+    write_file(topic + "/ctl", b"delete %s\n" % os.getxattr(topic, "user.narad.incarnation"))
 
 
 def test_records_that_servers_would_not_take(full_server, mount_on):
