@@ -11,7 +11,6 @@
 #define PAUSE_MS 250
 #define NOBODY_MS 2000 /* a server that has just started may not know yet that others have JetStream */
 #define MS_IN_NS INT64_C(1000000)
-#define DUPLICATES_MS INT64_C(120000) /* how long the servers know the id of a message that was published */
 #define NAMES_ON_A_PAGE 1024
 #define MAX_WAITING 4096 /* reads that are parked on one partition, over all mounts */
 
@@ -109,7 +108,8 @@ int nrd_js_check_jetstream(NrdJsConn *conn, char **ret_why)
 static char *stream_json(const char *stream, const char *subject, const NrdJsStreamConfig *config)
 {
     int64_t max_age_ms = MIN(config->max_age_ms, INT64_MAX / MS_IN_NS); /* 292 years */
-    int64_t duplicates_ms = config->max_age_ms > 0 ? MIN(config->max_age_ms, DUPLICATES_MS) : DUPLICATES_MS;
+    int64_t duplicates_ms =
+        config->max_age_ms > 0 ? MIN(config->max_age_ms, NRD_JS_DUPLICATES_MS) : NRD_JS_DUPLICATES_MS;
     return g_strdup_printf(
         "{\"name\":\"%s\",\"description\":\"%s\",\"subjects\":[\"%s\"],\"retention\":\"limits\","
         "\"storage\":\"%s\",\"discard\":\"old\",\"num_replicas\":%d,\"max_age\":%" G_GINT64_FORMAT
@@ -150,7 +150,7 @@ int nrd_js_bucket_create(NrdJsConn *conn, int replicas, char **ret_why)
         "msgs\":-1,"
         "\"max_msg_size\":-1,\"max_consumers\":-1,\"duplicate_window\":%" G_GINT64_FORMAT ",\"allow_direct\":true,"
         "\"allow_rollup_hdrs\":true,\"deny_delete\":true}",
-        replicas, DUPLICATES_MS * MS_IN_NS);
+        replicas, NRD_JS_DUPLICATES_MS * MS_IN_NS);
     return command(conn, "STREAM.CREATE", NRD_JS_KV_STREAM, json, ret_why);
 }
 

@@ -12,7 +12,8 @@
 #include "engine/jetstream/conn.h"
 
 #define NRD_JS_PATIENCE_MS 25000
-#define NRD_JS_GLANCE_MS 4000 /* of who only looks, and is better told that there is no answer */
+#define NRD_JS_DUPLICATES_MS INT64_C(120000) /* so long servers know an id, in streams of a mount */
+#define NRD_JS_GLANCE_MS 4000                /* of who only looks, and is better told that there is no answer */
 
 /* What a stream is made with, beside its name and its subject. */
 typedef struct NrdJsStreamConfig {

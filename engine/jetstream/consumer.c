@@ -8,7 +8,8 @@
  * A replacement is made first, and what was before is deleted then: a crash in between leaves both, and whoever finds them
  * deletes the one that is not meant. A replacement has a start, and of several of those the highest generation is meant. One
  * without a start was made by who found none: it replaces nothing, and of several the one that the servers made first is
- * meant, since its mount may have settled records by now that the others would deliver again. Other mounts notice when nobody answers under the name that they know.
+ * meant, since its mount may have settled records by now that the others would deliver again. Other mounts notice when nobody
+ * answers under the name that they know.
  *
  * A shorter timeout is for the leases of all mounts that there are, as soon as the consumer has it. So it gets it some time after
  * the setting was written: by then each mount has seen that, and counts its leases by it. */

@@ -39,8 +39,8 @@ char *nrd_js_closed_subject(const char *subject, const char *remover);
 bool nrd_js_parse_closed(const char *subject, const char **ret_remover);
 
 /* The record behind a delivery, from the subject that settles it: `$JS.ACK.`, then the partition (the end of its stream's
- * name), the consumer, the stream's sequence, the time of its publication in nanoseconds, and how often it was delivered, among others;
- * both forms, with and without domain and account. -EINVAL. */
+ * name), the consumer, the stream's sequence, the time of its publication in nanoseconds, and how often it was delivered, among
+ * others; both forms, with and without domain and account. -EINVAL. */
 typedef struct NrdJsAckSubject {
     uint32_t partition;
     uint64_t generation; /* of the consumer */

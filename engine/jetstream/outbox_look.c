@@ -8,9 +8,8 @@
 
 #include "engine/base/clock.h"
 
-#define WINDOW_MS INT64_C(120000) /* of streams that were not looked at yet */
-#define MARGIN_MAX_MS 30000       /* from sending again to being stored */
-#define CHUNK 512                 /* messages that are asked for, several at once, before it is looked at the time */
+#define MARGIN_MAX_MS 30000 /* from sending again to being stored */
+#define CHUNK 512           /* messages that are asked for, several at once, before it is looked at the time */
 
 /* What of a partition is looked for. */
 typedef struct Search {
@@ -31,8 +30,8 @@ static int64_t window_ms_of(NrdPartition *partition)
     g_mutex_lock(&partition->lock);
     int64_t window_ms = partition->known ? partition->info.duplicates_ms : 0;
     g_mutex_unlock(&partition->lock);
-    if (window_ms <= 0)
-        window_ms = WINDOW_MS;
+    if (window_ms <= 0) /* a stream that was not looked at yet */
+        window_ms = NRD_JS_DUPLICATES_MS;
     return retention_ms > 0 ? MIN(retention_ms, window_ms) : window_ms; /* it may be shorter since that look */
 }
 

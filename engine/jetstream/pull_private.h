@@ -103,8 +103,8 @@ void nrd_js_got_free(NrdJsGot *got);
 void nrd_js_got_give_back(NrdJsGot *got); /* to the servers, unless it may be somebody else's by now; frees it */
 bool nrd_js_is_record(natsMsg *msg);      /* a delivery, and no word that there is none */
 
-/* The delivery of a record, under a lease that begins now. false: its subject means nothing, or its partition serves nothing. The bytes are the message's; the
- * key is the caller's (g_free). */
+/* The delivery of a record, under a lease that begins now. false: its subject means nothing, or its partition serves nothing. The
+ * bytes are the message's; the key is the caller's (g_free). */
 bool nrd_js_got_lease(NrdJsGot *got, NrdDelivery *ret_delivery, uint8_t **ret_key);
 
 /* Leases it and calls deliver, on this thread; frees it. */

@@ -67,7 +67,7 @@ int nrd_js_round_ask(NrdPartition *partition, guint n, int expires_ms, NrdJsRoun
     g_autofree char *json = g_strdup_printf("{\"batch\":%u,\"no_wait\":true%s}", n, expires);
     natsStatus s = natsConnection_Subscribe(&round->inbox, nrd_js_conn_nats(conn), inbox, on_message, round);
     if (s != NATS_OK || natsSubscription_SetOnCompleteCB(round->inbox, unref_round, round) != NATS_OK)
-        unref_round(round); /* the subscription's: it calls nobody, or is closed */
+        unref_round(round); /* the subscription's: there is none, or it is closed, as SetOnComplete fails of no other */
     round->asked_ms = nrd_clock_mono_ms();
     if (s != NATS_OK) {
         unref_round(round);

@@ -56,7 +56,7 @@ static int make_anew(NrdPartition *partition)
 static const char *why_not_reopened(int rc)
 {
     return rc == -EROFS ? "the servers have no such stream, and a read-only mount makes none"
-                        : "the stream cannot be looked at, or made anew";
+                        : "the stream cannot be looked at, or made anew: the log says why; write it again then";
 }
 
 int nrd_js_partition_reopen(NrdPartition *partition)
