@@ -1,9 +1,9 @@
 /* The consumer of a partition on the servers: one for all mounts, found by its name, made, set and replaced.
  *
- * Its name has a generation. What settles a delivery names its consumer: so a
- * consumer that is put in the place of another one, by a `seek` or because somebody has deleted it, gets a higher generation, and
- * nothing that was leased before can settle what has its offset afterwards, whoever leased it. A generation is the time at which
- * it was made: who finds none, and knows of none, cannot tell whether there was one that others have leases of.
+ * Its name has a generation. What settles a delivery names its consumer: so a consumer that is put in the place of another one,
+ * by a `seek` or because somebody has deleted it, gets a higher generation, and nothing that was leased before can settle what has
+ * its offset afterwards, whoever leased it. A generation is the time at which it was made: who finds none, and knows of none,
+ * cannot tell whether there was one that others have leases of.
  *
  * A replacement is made first, and what was before is deleted then: a crash in between leaves both, and whoever finds them
  * deletes the one that is not meant. A replacement has a start, and of several of those the highest generation is meant. One
