@@ -30,8 +30,9 @@ typedef struct NrdTreePlace {
     char *dir;       /* MNT/topics/TOPIC */
 } NrdTreePlace;
 
-/* The topic that `name` means: a name, TOPIC/pNNNNN (or a shorter form: partition_name.h), or a path to it or to anything in it; `given` is the mount that was
- * named, NULL when none was: the path's, the one of the working folder, or the only one. The caller clears *ret_place. */
+/* The topic that `name` means: a name, TOPIC/pNNNNN (or a shorter form: partition_name.h), or a path to it or to anything in
+ * it; `given` is the mount that was named, NULL when none was: the path's, the one of the working folder, or the only one. The
+ * caller clears *ret_place. */
 int nrd_tree_find_topic(const char *given, const char *name, NrdTreePlace *ret_place, char **ret_why) NRD_MUST_CHECK;
 
 /* The same for a topic that need not be there: path leads to where it is or would be, MNT/topics/TOPIC, or to the folder

@@ -80,9 +80,9 @@ int nrd_engine_statvfs(NrdEngine *engine, struct statvfs *ret_st) NRD_MUST_CHECK
 
 bool nrd_engine_read_only(const NrdEngine *engine);
 
-/* What an acknowledgement is worth in partitions that are made by this engine, in a word (static): "fsync": the disk was synced, and
- * what it has read back; "quorum", "server": most of the servers that keep copies, or the one that does, have it; then
- * "+fsync": ... and synced; "+memory": ... in memory, and no disk ever has it. */
+/* What an acknowledgement is worth in partitions that are made by this engine, in a word (static): "fsync": the disk was
+ * synced, and what it has read back; "quorum", "server": most of the servers that keep copies, or the one that does, have it;
+ * then "+fsync": ... and synced; "+memory": ... in memory, and no disk ever has it. */
 const char *nrd_engine_durability(NrdEngine *engine);
 
 /* Something that is not well, and which a person can do something about. */
@@ -534,9 +534,9 @@ int nrd_partition_settle_durably(NrdPartition *partition, const NrdHold *holds, 
 /* Makes all that is settled durable. May do the work on this thread. */
 void nrd_partition_sync_frontier(NrdPartition *partition, NrdDoneFn done, void *user_data);
 
-/* Readability for poll: whether a take would find a record now, or fail at once, and a one-shot watch that calls notify (once, on any
- * thread, no lock held) when that may have become so, or the topic went away. set replaces; clear waits for nothing
- * and returns whether the watch was set: then notify was not and will not be called, else it was or is running. */
+/* Readability for poll: whether a take would find a record now, or fail at once, and a one-shot watch that calls notify (once,
+ * on any thread, no lock held) when that may have become so, or the topic went away. set replaces; clear waits for nothing and
+ * returns whether the watch was set: then notify was not and will not be called, else it was or is running. */
 typedef struct NrdWatch {
     /* private to line.c */
     GList link;

@@ -1,6 +1,6 @@
-/* What is refused of topics, and what one has refused last. Whoever writes to `config`, `ctl` and the like gets an errno; the reason stands in the log,
- * which not everybody can read, and in `status`, which shows the last one. Saying it is the same for every engine; the local
- * one keeps it in its topic. */
+/* What is refused of topics, and what one has refused last. Whoever writes to `config`, `ctl` and the like gets an errno; the
+ * reason stands in the log, which not everybody can read, and in `status`, which shows the last one. Saying it is the same for
+ * every engine; the local one keeps it in its topic. */
 #include "engine/engine_private.h"
 
 #include "engine/base/clock.h"

@@ -66,8 +66,8 @@ static const char *why_failed(const NrdCtlCommand *command, int error)
     }
 }
 
-/* A number of partitions that is a growth is a setting, whose refusal the engine has told; what it has not; why a record stays, or what
- * keeps a partition from being opened. */
+/* A number of partitions that is a growth is a setting, whose refusal the engine has told; what it has not; why a record stays,
+ * or what keeps a partition from being opened. */
 static bool told_by_engine(NrdHandle *handle, const NrdCtlCommand *command, int error)
 {
     if (error == -EOPNOTSUPP)

@@ -3,8 +3,8 @@
  * have nothing to do end.
  *
  * What waits: the first look at a partition that is closed (see nrd_node_unknown), opening one, and what is looked up in
- * the log itself (records/, from/, segments/, by-time/), what changes a topic (config, ctl, chmod and chown, mkdir and rmdir in children/): its guard
- * may be held by who opens a partition of it. Whatever is known and open is answered at once. */
+ * the log itself (records/, from/, segments/, by-time/), what changes a topic (config, ctl, chmod and chown, mkdir and rmdir in
+ * children/): its guard may be held by who opens a partition of it. Whatever is known and open is answered at once. */
 #ifndef NRD_FS_DEFER_H
 #define NRD_FS_DEFER_H
 

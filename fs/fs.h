@@ -36,8 +36,8 @@ const struct fuse_lowlevel_ops *nrd_fs_ops(void);
 /* The session made with the two, before its loop begins: what the kernel keeps of a deleted topic is taken back. */
 void nrd_fs_set_session(NrdFs *fs, struct fuse_session *session);
 
-/* Answers the requests that still wait for the disk, finishes every open handle as its last close would and gives every topic back. The session's loop has ended, the
- * connection is still there. Blocks on the disk. */
+/* Answers the requests that still wait for the disk, finishes every open handle as its last close would and gives every topic
+ * back. The session's loop has ended, the connection is still there. Blocks on the disk. */
 void nrd_fs_shutdown(NrdFs *fs);
 
 /* Takes NULL. */

@@ -1,7 +1,7 @@
 /* See json_check.h. The JSON parser is yajl: it works through the text without building anything, and without callbacks
  * it converts no number, so that one of any size passes. What follows the value we look at ourselves: a string without an
- * end there yajl takes for one that is still to come, and says nothing. Of UTF-8 it checks the outline only: overlong forms, surrogates
- * and what is beyond Unicode are found by a check of our own. */
+ * end there yajl takes for one that is still to come, and says nothing. Of UTF-8 it checks the outline only: overlong forms,
+ * surrogates and what is beyond Unicode are found by a check of our own. */
 #include "fs/json_check.h"
 
 #include <glib.h>

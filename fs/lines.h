@@ -33,8 +33,8 @@ typedef int (*NrdLineFn)(void *user_data, const char *line, size_t size);
 int nrd_lines_feed(NrdLines *lines, const char *data, size_t size, NrdLineFn fn, void *user_data,
                    size_t *ret_taken) NRD_MUST_CHECK;
 
-/* Acts on complete lines, as they came, each with its newline: the bytes of those that took effect, up to the first that did not, whose
- * error is set (0: all did). */
+/* Acts on complete lines, as they came, each with its newline: the bytes of those that took effect, up to the first that did
+ * not, whose error is set (0: all did). */
 typedef size_t (*NrdManyLinesFn)(void *user_data, const char *lines, size_t size, int *ret_error);
 
 /* As nrd_lines_feed, but hands over lines that are complete within the request together, to many; fn gets the others. */

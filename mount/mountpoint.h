@@ -10,7 +10,8 @@
 
 /* Makes both paths absolute and free of links (g_free), and checks them: the mount point is an empty folder (unless
  * nonempty) that is not mounted by naradfs already; neither lies in the other. A mount that a crashed daemon left behind
- * is taken away first. data may be NULL: there is none, and *ret_data is left alone. On failure a sentence for a person is in *ret_why (g_free). Blocks. */
+ * is taken away first. data may be NULL: there is none, and *ret_data is left alone. On failure a sentence for a person is in
+ * *ret_why (g_free). Blocks. */
 int nrd_mountpoint_check(const char *data, const char *mountpoint, bool nonempty, char **ret_data,
                          char **ret_mountpoint, char **ret_why) NRD_MUST_CHECK;
 

@@ -112,7 +112,8 @@ typedef void (*NrdIngressDoneFn)(void *user_data, int error);
 
 /* Appends the draft (still the caller's) durably, then calls done, maybe before it returns: 0; -EAGAIN when far too much
  * is undispatched, of the topic or of all, -ENOSPC when the disk has no room (both are told in the log once, and when they
- * are over), or what the disk says: -ENOSPC, -EDQUOT, else -EIO. Two appends of one caller keep their order when the second follows the first's done. */
+ * are over), or what the disk says: -ENOSPC, -EDQUOT, else -EIO. Two appends of one caller keep their order when the second
+ * follows the first's done. */
 void nrd_ingress_append(NrdIngress *ingress, const NrdEntryDraft *draft, const char *topic, const char *id,
                         const NrdIngressSink *sink, NrdIngressDoneFn done, void *user_data);
 

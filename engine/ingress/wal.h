@@ -1,16 +1,16 @@
 /* The ingress WAL: an append-only log of entries for the whole process, with group commit.
  *
  * What is promised. An entry whose append was answered with 0 was written and synced by calls that reported no error, in
- * a segment whose name is durable, and was read back afterwards, byte for byte; it is found again by every later open until its parts are committed, whatever else
- * fails. An entry whose append was answered with an error is never found again once a later append succeeded, nor in
- * this process; a crash before that may bring it back (nobody was promised it).
+ * a segment whose name is durable, and was read back afterwards, byte for byte; it is found again by every later open until its
+ * parts are committed, whatever else fails. An entry whose append was answered with an error is never found again once a later
+ * append succeeded, nor in this process; a crash before that may bring it back (nobody was promised it).
  *
  * Failures. A failed write is cut off (truncated, and the cut synced) and the segment goes on. When that cut fails, or a
- * sync or the reading back has failed, nothing more is ever written to or synced in that segment: the kernel forgets what a failed sync did
- * not write, so a later success would prove nothing. It ends, for us, where it was proven to end, and a new segment is
- * started. The new segment's name says `first`, the lowest sequence of the failed round: entries of earlier segments
- * from there on are void, whatever the disk kept of them. The entries of a round whose sync or proof failed are written once more
- * to the new segment, under new sequences; if that fails too the error goes to the callers. Sequences only grow and are
+ * sync or the reading back has failed, nothing more is ever written to or synced in that segment: the kernel forgets what a
+ * failed sync did not write, so a later success would prove nothing. It ends, for us, where it was proven to end, and a new
+ * segment is started. The new segment's name says `first`, the lowest sequence of the failed round: entries of earlier segments
+ * from there on are void, whatever the disk kept of them. The entries of a round whose sync or proof failed are written once
+ * more to the new segment, under new sequences; if that fails too the error goes to the callers. Sequences only grow and are
  * never used twice; gaps mean nothing.
  *
  * Zeros are written ahead of the tail, so that most syncs change no more than blocks that the file has already (measured
@@ -105,8 +105,9 @@ bool nrd_wal_make_room(NrdWal *wal);
 
 /* Removes the files of sealed segments without live parts, when the durable checkpoint (min_durable) is above every
  * sequence in them, so that none is ever used again; the oldest also without that, if there is a later one to keep the
- * sequences: no name makes anything older void then, and a full disk that takes no checkpoint gets room. A segment in which damage was found is set aside instead, under the
- * name `<name>.damaged`. Failures are told once and met again by the next call. Blocks. */
+ * sequences: no name makes anything older void then, and a full disk that takes no checkpoint gets room. A segment in which
+ * damage was found is set aside instead, under the name `<name>.damaged`. Failures are told once and met again by the next
+ * call. Blocks. */
 void nrd_wal_sweep(NrdWal *wal, uint64_t min_durable);
 
 /* What the last round was answered with: 0, -ENOSPC, -EDQUOT or -EIO. Memory only. */

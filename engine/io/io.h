@@ -2,8 +2,8 @@
  *
  * Every entry returns 0 (or a count, or a descriptor) on success and a negative errno on failure; errno itself is not
  * part of the interface. Nothing below dirfd is ever reached through a symbolic link: paths are relative, resolved
- * beneath dirfd (openat2(2) with RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), and O_CLOEXEC is always added; open_root makes the first dirfd.
- * Any thread; every call may block on the disk. The table itself is changed only while no other thread uses it. */
+ * beneath dirfd (openat2(2) with RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), and O_CLOEXEC is always added; open_root makes the
+ * first dirfd. Any thread; every call may block on the disk. The table itself is changed only while no other thread uses it. */
 #ifndef NRD_IO_IO_H
 #define NRD_IO_IO_H
 
@@ -47,8 +47,8 @@ typedef struct NrdIo {
 } NrdIo;
 
 /* The real calls, and the table in force (initially the real one). Other folders use the functions below, and
- * nrd_io->X where a single raw call is what is wanted. An entry takes names of dirfd's own folder, except open and open_root, which
- * take a path. list gives the names appended in this call back when it fails. */
+ * nrd_io->X where a single raw call is what is wanted. An entry takes names of dirfd's own folder, except open and open_root,
+ * which take a path. list gives the names appended in this call back when it fails. */
 extern const NrdIo nrd_io_real;
 extern const NrdIo *nrd_io;
 
@@ -98,8 +98,8 @@ int nrd_io_read_checked(int dirfd, const char *path, size_t max_bytes, NrdIoChec
 
 /* Replaces the file `path` by data atomically and durably: temporary file beside it, write, fsync, rename, fsync of the
  * folder; then it is read back, since a sync may lie while a file system goes (-EIO: it holds something else). An error
- * after the rename leaves it undecided which one a crash keeps. After a crash the file is the old one or the new one; a stray "<name>.tmp" may remain and is overwritten by
- * the next replacement. Mode 0600. */
+ * after the rename leaves it undecided which one a crash keeps. After a crash the file is the old one or the new one; a stray
+ * "<name>.tmp" may remain and is overwritten by the next replacement. Mode 0600. */
 int nrd_io_replace_file(int dirfd, const char *path, const void *data, size_t size) NRD_MUST_CHECK;
 
 /* Removes a folder and everything below it, children first, without following links; makes the removal durable in the

@@ -346,8 +346,8 @@ void nrd_js_take_was_silent(NrdJsPulls *pulls, uint64_t number)
     nrd_js_later(pulls->engine->conn, look_for_servers, silent);
 }
 
-/* A scout tries again in a while, since nobody else would tell those who watch that the servers are there again. When a read has to
- * fail from now on they are told. */
+/* A scout tries again in a while, since nobody else would tell those who watch that the servers are there again. When a read
+ * has to fail from now on they are told. */
 static void fail_take(NrdJsPulls *pulls, uint64_t number, int error)
 {
     g_mutex_lock(&pulls->lock);

@@ -82,8 +82,8 @@ static void send_fn(void *user_data)
 
 /* ---- since when a record can have been on its way ---- */
 
-/* What comes behind the answer to a request was sent later than that was made. A mount asks something each second (engine.c); where
- * that would be much of a lease, a parked pull has its consumer's leader asked more often. */
+/* What comes behind the answer to a request was sent later than that was made. A mount asks something each second (engine.c);
+ * where that would be much of a lease, a parked pull has its consumer's leader asked more often. */
 static int64_t young_ms(NrdPartition *partition)
 {
     return CLAMP(nrd_js_leases_wait_ms(partition) / 10, YOUNG_MIN_MS, YOUNG_MAX_MS);

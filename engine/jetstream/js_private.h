@@ -174,8 +174,9 @@ typedef struct NrdJsEntry {
 } NrdJsEntry;
 
 void nrd_js_entry_clear(NrdJsEntry *entry);
-/* Looks whether the bucket is the one that was here, and whole. -EIO: it is not; that is told, also in *ret_why (g_free; ret_why may
- * be NULL), and by all that use the bucket until the next look. Servers that do not answer are no news (0). Admin held. Blocks. */
+/* Looks whether the bucket is the one that was here, and whole. -EIO: it is not; that is told, also in *ret_why (g_free;
+ * ret_why may be NULL), and by all that use the bucket until the next look. Servers that do not answer are no news (0). Admin
+ * held. Blocks. */
 int nrd_js_bucket_look_admin_held(NrdEngine *engine, int64_t patience_ms, char **ret_why) NRD_MUST_CHECK;
 char *nrd_js_bucket_fault(NrdEngine *engine); /* g_free; NULL: none */
 /* The first from `sequence` on; -ENOENT there is none. Blocks. */

@@ -80,8 +80,8 @@ static uint32_t n_partitions(const NrdTopicRecord *record)
 
 /* ---- making, changing, deleting ---- */
 
-/* One that was made for a topic that did not become that large. With copies as it has them it may be as the topic is by now; else it
- * is set so. A removal may have closed it: that fails by the touch, and opens it again. */
+/* One that was made for a topic that did not become that large. With copies as it has them it may be as the topic is by now;
+ * else it is set so. A removal may have closed it: that fails by the touch, and opens it again. */
 static int adopt_one(const Work *work, const char *stream, const char *subject, char **ret_why)
 {
     NrdJsConn *conn = work->engine->conn;

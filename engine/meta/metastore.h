@@ -34,8 +34,8 @@ int nrd_metastore_create(NrdMetastore *store, const NrdTopicRecord *record) NRD_
  * stands, in memory and on disk. */
 int nrd_metastore_update(NrdMetastore *store, const NrdTopicRecord *record) NRD_MUST_CHECK;
 
-/* Durably removes the record of this incarnation; it is there as before when meta/ is not. When that fails half-way and the record cannot be put back, the topic
- * is out of service from then on (nrd_metastore_get: -EIO). */
+/* Durably removes the record of this incarnation; it is there as before when meta/ is not. When that fails half-way and the
+ * record cannot be put back, the topic is out of service from then on (nrd_metastore_get: -EIO). */
 int nrd_metastore_remove(NrdMetastore *store, const char *name, const char *id) NRD_MUST_CHECK;
 
 /* Writes again, from memory, the records that others have removed from meta/, and says so: the next start would take their

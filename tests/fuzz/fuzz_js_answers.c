@@ -1,5 +1,5 @@
-/* What NATS servers answer, the subjects that settle, times, and lists of servers: nothing is believed that means nothing, and what
- * is passed on of an answer is one short line.
+/* What NATS servers answer, the subjects that settle, times, and lists of servers: nothing is believed that means nothing, and
+ * what is passed on of an answer is one short line.
  * Input: which of them, the text. */
 #include "fuzz.h"
 

@@ -85,7 +85,8 @@ typedef struct Fault {
 
 extern Fault fault;
 
-/* Syncs are counted and fail on demand, but are not done, nor is the cache dropped: no test cuts the power. The commit tests set it. */
+/* Syncs are counted and fail on demand, but are not done, nor is the cache dropped: no test cuts the power. The commit tests
+ * set it. */
 extern bool fixture_really_sync;
 void fault_set(FaultCall call, unsigned nth, int error, bool stays);
 void fault_clear(void);
