@@ -60,6 +60,8 @@ typedef struct NrdEngineOptions {
     const char *nkey_seed;
     bool fsync_asserted; /* somebody has said that the servers sync before they acknowledge */
     bool require_fsync;  /* to be refused unless what is acknowledged is synced */
+    /* Whether who opens it was told to end, and waits for no server any more; NULL: never. Any thread, also while it is open. */
+    bool (*is_told_to_end)(void);
 } NrdEngineOptions;
 
 /* Opens the data directory, claims the folder of every topic, sweeps what deleted topics left, starts the timers.

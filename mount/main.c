@@ -265,6 +265,7 @@ static int serve(Daemon *daemon, struct fuse_args *args)
         .replicas = (int)daemon->options.n_replicas,
         .fsync_asserted = daemon->options.fsync_asserted,
         .require_fsync = daemon->options.require_fsync,
+        .is_told_to_end = nrd_signals_have_come,
     };
     nrd_signals_block();
     if (nrd_engine_open(&options, &daemon->engine, &why) < 0)

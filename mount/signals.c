@@ -49,6 +49,12 @@ void nrd_signals_block(void)
     pthread_sigmask(SIG_BLOCK, &others, NULL);
 }
 
+bool nrd_signals_have_come(void)
+{
+    sigset_t pending;
+    return sigpending(&pending) == 0 && (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1);
+}
+
 int nrd_signals_watch(struct fuse_session *session)
 {
     sigset_t all;

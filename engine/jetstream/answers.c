@@ -62,6 +62,11 @@ static bool is_too_deep(const char *text)
 
 /* ---- errors ---- */
 
+enum {
+    NOT_ENABLED = 10076,            /* JetStream is off; the code is 503, but waiting does not help */
+    NOT_ENABLED_FOR_ACCOUNT = 10039 /* ... the same, for the account of who asks */
+};
+
 static int error_of(int64_t code, int64_t err_code)
 {
     switch (err_code) {
@@ -79,8 +84,8 @@ static int error_of(int64_t code, int64_t err_code)
     case 10047:
     case 10077:
         return -ENOSPC;
-    case 10039: /* JetStream is off; the code is 503, but waiting does not help */
-    case 10076:
+    case NOT_ENABLED:
+    case NOT_ENABLED_FOR_ACCOUNT:
         return -EIO;
     default:
         return code == 404 ? -ENOENT : code == 503 ? -EAGAIN : -EIO;
@@ -108,11 +113,16 @@ static int refuse(const char *said, int error, char **ret_why)
     return error;
 }
 
+static yajl_val parse(const char *data, size_t size)
+{
+    g_autofree char *text = g_strndup(data, size);
+    return is_too_deep(text) ? NULL : yajl_tree_parse(text, NULL, 0);
+}
+
 /* 0: it is no error, and *ret_tree is the caller's. */
 static int parse_answer(const char *data, size_t size, yajl_val *ret_tree, char **ret_why)
 {
-    g_autofree char *text = g_strndup(data, size);
-    yajl_val tree = is_too_deep(text) ? NULL : yajl_tree_parse(text, NULL, 0);
+    yajl_val tree = parse(data, size);
     yajl_val error = child(tree, "error", yajl_t_object);
     if (YAJL_IS_OBJECT(tree) && !error) {
         *ret_tree = tree;
@@ -133,6 +143,14 @@ int nrd_js_read_success(const char *data, size_t size, void *ret_value, char **r
     int rc = parse_answer(data, size, &tree, ret_why);
     yajl_tree_free(tree);
     return rc;
+}
+
+bool nrd_js_says_not_enabled(const char *data, size_t size)
+{
+    yajl_val tree = parse(data, size);
+    int64_t err_code = get_number(child(tree, "error", yajl_t_object), "err_code");
+    yajl_tree_free(tree);
+    return err_code == NOT_ENABLED || err_code == NOT_ENABLED_FOR_ACCOUNT;
 }
 
 static void read_closed(yajl_val config, NrdJsStreamInfo *ret_info)

@@ -62,6 +62,9 @@ NrdJsReadFn nrd_js_read_published; /* uint64_t: the sequence, above 0 */
 /* uint64_t: where the stream ends, of what was refused for being stored only at another sequence; all else fails */
 NrdJsReadFn nrd_js_read_wrong_last;
 
+/* Whether it is the refusal of servers that have no JetStream, or none for this account: -EIO to the functions above. */
+bool nrd_js_says_not_enabled(const char *data, size_t size);
+
 /* The answer to a publish, as nrd_js_read_published. *ret_duplicate: a message
  * of that id was there already. */
 int nrd_js_parse_ack_reply(const char *data, size_t size, uint64_t *ret_sequence, bool *ret_duplicate,

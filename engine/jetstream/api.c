@@ -75,16 +75,20 @@ static int command(NrdJsConn *conn, const char *verb, const char *stream, const 
     "turn it on (jetstream { store_dir: ... } in the configuration of nats-server, and jetstream: enabled for the "    \
     "account of this mount's user, where there are accounts), or name servers that have it"
 
-/* By a question that each mount has to ask: others may not be allowed to it. */
+/* By a question that each mount has to ask: others may not be allowed to it. -EAGAIN: nobody is there to answer it; *ret_why
+ * (g_free): it is off by what they answer. What else they say is told by who asks next. */
 static int ask_whether(NrdJsConn *conn, char **ret_why)
 {
     natsMsg *msg = NULL;
     int rc = nrd_js_ask(conn, "$JS.API.STREAM.INFO." NRD_JS_KV_STREAM, NULL, "", 0, TRY_MS, &msg);
     if (rc < 0)
         return rc == -EAGAIN && !nrd_js_conn_is_up(conn) ? -ETIMEDOUT : rc;
-    rc = nrd_js_read_success(natsMsg_GetData(msg), (size_t)natsMsg_GetDataLength(msg), NULL, ret_why);
+    const char *data = natsMsg_GetData(msg);
+    size_t size = (size_t)natsMsg_GetDataLength(msg);
+    if (nrd_js_says_not_enabled(data, size))
+        rc = nrd_js_read_success(data, size, NULL, ret_why);
     natsMsg_Destroy(msg);
-    return rc == -EAGAIN ? -ETIMEDOUT : rc;
+    return rc;
 }
 
 int nrd_js_check_jetstream(NrdJsConn *conn, char **ret_why)
@@ -97,9 +101,9 @@ int nrd_js_check_jetstream(NrdJsConn *conn, char **ret_why)
             return -ENODEV;
     if (rc == -EAGAIN)
         *ret_why = g_strdup("the NATS servers run without JetStream: " NO_JETSTREAM);
-    else if (rc == -EIO && why && strstr(why, "not enabled")) /* 10039, 10076 */
+    else if (why)
         *ret_why = g_strdup_printf("%s: " NO_JETSTREAM, why);
-    return *ret_why ? -EIO : 0; /* all else is told by who asks next */
+    return *ret_why ? -EIO : 0;
 }
 
 /* ---- streams ---- */

@@ -278,6 +278,7 @@ int nrd_js_conn_open(const NrdEngineOptions *how, NrdTimers *timers, void (*reco
     NrdJsConn *conn = conn_new(options, timers);
     conn->reconnected = reconnected;
     conn->user_data = user_data;
+    conn->is_told_to_end = how->is_told_to_end;
     conn->inbox = inbox_prefix(conn);
     conn->inbox_size = strlen(conn->inbox);
     NrdJsFailure failure = { .of = NATS_OK };

@@ -32,7 +32,7 @@ typedef void (*NrdJsReplyFn)(void *user_data, int error, natsMsg *msg);
 
 /* Connects to one of the servers. On failure *ret_why (g_free) is a sentence. reconnected is called,
  * on a thread of nrd_js_later, after each loss that has passed. Blocks, up to a few seconds for each server and a minute in
- * all; a SIGTERM or SIGINT that is pending ends that. */
+ * all; how->is_told_to_end ends that, and is called while there is a connection, too. */
 int nrd_js_conn_open(const NrdEngineOptions *how, NrdTimers *timers, void (*reconnected)(void *user_data),
                      void *user_data, NrdJsConn **ret_conn, char **ret_why) NRD_MUST_CHECK;
 

@@ -38,7 +38,8 @@ struct NrdJsConn {
     GThreadPool *answerers; /* wait for no server: see nrd_js_answer_later */
     void (*reconnected)(void *user_data);
     void *user_data;
-    natsOptions *options; /* what each connection is made with */
+    bool (*is_told_to_end)(void); /* see NrdEngineOptions */
+    natsOptions *options;         /* what each connection is made with */
     char *inbox;
     size_t inbox_size;
     _Atomic(natsConnection *) nats; /* whose lock only the sender waits for; lives until the close */
@@ -82,8 +83,7 @@ typedef struct NrdJsFailure {
 /* natsConnection_Connect, bounded for each server that falls silent in the middle of the handshake, and ended when the process is
  * told to. *ret_failure is the caller's. Blocks. */
 natsStatus nrd_js_connect(NrdJsConn *conn, natsConnection **ret_nats, NrdJsFailure *ret_failure);
-/* Whether the connection is being closed, or the process was told to end before it has begun: during its start signals wait
- * (mount/signals.h). */
+/* Whether the connection is being closed, or who opens it was told to end before that has begun. */
 bool nrd_js_is_told_to_end(NrdJsConn *conn);
 /* natsConnection_Close, also of one that is in such a handshake. Blocks. */
 void nrd_js_close_one(NrdJsConn *conn, natsConnection *nats);

@@ -1,13 +1,17 @@
-/* Calls of the library that may not return: it has no bound for a server that takes a connection and falls silent in the middle of
- * the handshake, waits there for ever, or turns in circles, and holds its lock meanwhile. What ends that is that the connection
- * breaks. So each socket that is there for too long while there is no connection is broken from this side: the only sockets to
- * other machines that this process has are the library's. It goes on with the next server then. */
+/* Calls of the library that may not return: it has no bound for a server that takes a connection and falls silent in the
+ * middle of the handshake, waits there for ever, or turns in circles, and holds its lock meanwhile. What ends that is that the
+ * connection breaks. So each socket that is there for too long while there is no connection is broken from this side. It goes
+ * on with the next server then.
+ *
+ * Which socket that is the library does not say (3.4): it takes none that others have made, an event loop is given it behind
+ * the handshake, and no bound that can be set is in force during it. But the only sockets to other machines that this process
+ * has are the library's, so it is found among the descriptors. What tells that it is still the one that was seen before is its
+ * cookie, as numbers are given out again. */
 #include "engine/jetstream/conn_private.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
 
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -123,12 +127,10 @@ static bool wait_a_while(Call *call)
 
 bool nrd_js_is_told_to_end(NrdJsConn *conn)
 {
-    sigset_t pending;
     g_mutex_lock(&conn->lock);
     bool stopping = conn->stopping;
     g_mutex_unlock(&conn->lock);
-    return stopping ||
-           (sigpending(&pending) == 0 && (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1));
+    return stopping || (conn->is_told_to_end && conn->is_told_to_end());
 }
 
 /* false: it does not end, and what it uses has to stay. */

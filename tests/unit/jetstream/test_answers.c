@@ -45,6 +45,22 @@ static void test_errors(void)
     check("{\"error\":{\"code\":400,\"err_code\":10060}}", -EIO, 0);
 }
 
+static void check_enabled(const char *text, bool expected)
+{
+    g_assert_true(nrd_js_says_not_enabled(text, strlen(text)) == !expected);
+}
+
+static void test_not_enabled(void)
+{
+    check_enabled("{\"error\":{\"code\":503,\"err_code\":10039,\"description\":\"x\"}}", false);
+    check_enabled("{\"error\":{\"code\":503,\"err_code\":10076}}", false);
+    check_enabled("{\"error\":{\"code\":503,\"err_code\":10008,\"description\":\"JetStream not enabled\"}}", true);
+    check_enabled("{\"error\":{\"code\":503}}", true);
+    check_enabled("{\"err_code\":10076}", true);
+    check_enabled("{\"error\":[10076]}", true);
+    check_enabled("", true);
+}
+
 static void test_words(void)
 {
     uint64_t sequence;
@@ -195,6 +211,7 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/jetstream/answers/publishes", test_publishes);
     g_test_add_func("/jetstream/answers/errors", test_errors);
+    g_test_add_func("/jetstream/answers/not-enabled", test_not_enabled);
     g_test_add_func("/jetstream/answers/words", test_words);
     g_test_add_func("/jetstream/answers/quoted", test_what_is_quoted);
     g_test_add_func("/jetstream/answers/streams", test_streams);
