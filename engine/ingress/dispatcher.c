@@ -256,6 +256,8 @@ static NrdLane *next_lane_locked(NrdDispatcher *d)
     for (GList *l = d->ready.head; l; l = l->next) {
         NrdLane *lane = l->data;
         unsigned n = 0;
+        if (lane->n_holders > 0)
+            continue;
         for (GList *r = d->running.head; r; r = r->next)
             n += strcmp(((const NrdLane *)r->data)->id, lane->id) == 0;
         if (n < limit)

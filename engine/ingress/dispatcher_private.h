@@ -39,8 +39,9 @@ typedef struct NrdLane {
     uint32_t n_stamped;   /* parts of entries that are being written */
     uint64_t n_stamped_records;
     uint32_t n_claims;
-    uint32_t n_failed; /* passes, since the last that did not */
-    int64_t retry_ms;  /* monotonic */
+    uint32_t n_holders; /* claims that take its names back: no worker begins with it meanwhile */
+    uint32_t n_failed;  /* passes, since the last that did not */
+    int64_t retry_ms;   /* monotonic */
     /* Nobody but this lane commits to the partition, and its next part will get the offset `expected`. */
     bool exact;
     uint64_t expected;

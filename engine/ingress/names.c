@@ -2,18 +2,31 @@
  * ingress.h tells what they are for. */
 #include "engine/ingress/dispatcher_private.h"
 
-#define CLAIM_WAIT_MS 2000 /* for what a replay has to look up, or for offsets that cannot be taken back */
+#include "engine/base/clock.h"
+
+#define CLAIM_WAIT_MS 2000 /* for a look-up, a commit that runs, or offsets that cannot be taken back */
 
 static NrdIngressTarget target_of(const NrdLane *lane)
 {
     return (NrdIngressTarget){ lane->topic, lane->id, lane->partition };
 }
 
-/* Unfinished ones, or with to_verify those that a replay has to look up. */
-static bool has_parts(NrdLane *lane, bool to_verify)
+/* What a claim waits for. */
+typedef bool Condition(NrdLane *lane);
+
+static bool has_parts(NrdLane *lane)
 {
-    if (!to_verify)
-        return nrd_lane_n_parts(lane) > 0 || lane->n_stamped > 0;
+    return nrd_lane_n_parts(lane) > 0 || lane->n_stamped > 0;
+}
+
+static bool runs(NrdLane *lane)
+{
+    return lane->state == NRD_LANE_RUNNING;
+}
+
+/* A replay has to look some of them up. */
+static bool has_parts_to_verify(NrdLane *lane)
+{
     if (lane->verifying)
         return true;
     for (GList *l = lane->parts.head; l; l = l->next) {
@@ -110,16 +123,15 @@ void nrd_name_added(NrdDispatcher *d, NrdLane *lane, NrdPart *part)
 
 /* ---- claims ---- */
 
-/* Waits until the lane has none of these. Lock held; false: it took too long. */
-static bool wait_for_parts(NrdDispatcher *d, NrdLane *lane, bool to_verify)
+/* Until it is false of the lane. Lock held; whether it is: it may take too long, by the clock and not by what the wait says
+ * (libfaketime's, which tests preload, may end at once with ETIMEDOUT). */
+static bool wait_while(NrdDispatcher *d, NrdLane *lane, Condition *condition)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += CLAIM_WAIT_MS / 1000;
-    int rc = 0;
-    while (has_parts(lane, to_verify) && rc == 0 && !d->stopping)
-        rc = pthread_cond_timedwait(&d->change, &d->lock, &until);
-    return !has_parts(lane, to_verify);
+    int64_t until_ms = nrd_clock_mono_ms() + CLAIM_WAIT_MS;
+    struct timespec until = { until_ms / 1000, until_ms % 1000 * 1000000 };
+    while (condition(lane) && nrd_clock_mono_ms() < until_ms && !d->stopping)
+        (void)pthread_cond_timedwait(&d->change, &d->lock, &until);
+    return !condition(lane);
 }
 
 /* Also of the parts that a worker has. */
@@ -135,18 +147,40 @@ static void forget_names(NrdDispatcher *d, const NrdLane *lane)
     d->trust = MAX(d->trust, nrd_wal_next_sequence(d->options.wal));
 }
 
-/* Some part of the lane may be in an entry that names its offset. What a replay has to look up is waited for first. */
-static int take_names_back(NrdDispatcher *d, NrdLane *lane)
+/* Nobody works on the lane from now on, until release_lane: a commit that runs ends first, and its parts are done with.
+ * Else they would lose their names when they have got what they name, and come twice after a crash. */
+static void hold_lane(NrdDispatcher *d, NrdLane *lane)
 {
-    if (d->started)
-        (void)wait_for_parts(d, lane, true);
-    if (!has_parts(lane, false))
-        return 0;
+    lane->n_holders++;
+    (void)wait_while(d, lane, runs); /* one that hangs in the disk is not waited for */
+}
+
+static void release_lane(NrdDispatcher *d, NrdLane *lane)
+{
+    lane->n_holders--;
+    if (lane->state == NRD_LANE_READY)
+        nrd_dispatcher_signal_locked(d);
+}
+
+/* Lock held, given up meanwhile. */
+static int forget_names_durably(NrdDispatcher *d, const NrdLane *lane)
+{
     forget_names(d, lane);
     pthread_mutex_unlock(&d->lock);
     int rc = d->options.checkpoint(d->options.user_data, 0);
     pthread_mutex_lock(&d->lock);
-    return rc < 0 && wait_for_parts(d, lane, false) ? 0 : rc;
+    return rc;
+}
+
+/* Some part of the lane may be in an entry that names its offset. What a replay has to look up is waited for first. */
+static int take_names_back(NrdDispatcher *d, NrdLane *lane)
+{
+    if (d->started)
+        (void)wait_while(d, lane, has_parts_to_verify);
+    hold_lane(d, lane);
+    int rc = has_parts(lane) ? forget_names_durably(d, lane) : 0;
+    release_lane(d, lane);
+    return rc < 0 && wait_while(d, lane, has_parts) ? 0 : rc;
 }
 
 int nrd_dispatcher_claim(NrdDispatcher *d, const char *id, uint32_t partition)
@@ -158,7 +192,7 @@ int nrd_dispatcher_claim(NrdDispatcher *d, const char *id, uint32_t partition)
     NrdLane *lane = nrd_lane_get(d, NULL, id, partition);
     lane->n_claims++;
     lane->exact = false;
-    int rc = has_parts(lane, false) ? take_names_back(d, lane) : 0;
+    int rc = has_parts(lane) ? take_names_back(d, lane) : 0;
     if (rc < 0) {
         lane->n_claims--;
         nrd_lane_put(d, lane);

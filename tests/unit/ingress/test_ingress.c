@@ -21,12 +21,14 @@ typedef struct Store {
     /* set by the test while commits are under way */
     atomic_int fail[N_PARTITIONS]; /* passes that will fail; -1: all */
     atomic_bool poisoned[N_PARTITIONS];
+    atomic_bool out[N_PARTITIONS]; /* of service: what is there waits, and goes to no sibling */
     atomic_bool gone, away, cold, full;
     atomic_bool warmed[N_PARTITIONS];
     atomic_bool readable;           /* partitions that fail can be looked into, as poisoned ones always can */
     atomic_bool shut[N_PARTITIONS]; /* ... but for those that cannot be opened */
     atomic_int slow_us;
-    atomic_bool hangs; /* commits of incarnation ID_A do not return */
+    atomic_bool hangs;   /* commits of incarnation ID_A do not return */
+    atomic_bool lingers; /* ... when they have been made */
     atomic_uint n_commits;
     GPtrArray *log; /* of char*: the records of all partitions as they were committed */
 } Store;
@@ -57,7 +59,7 @@ static NrdIngressResult may_commit(Store *s, uint32_t partition)
 {
     if (s->gone)
         return NRD_INGRESS_GONE;
-    if (s->away)
+    if (s->away || s->out[partition])
         return NRD_INGRESS_AWAY;
     if (s->full)
         return NRD_INGRESS_NO_ROOM;
@@ -94,6 +96,8 @@ static NrdIngressResult commit(void *user_data, const NrdIngressTarget *target, 
     }
     s->n_commits++;
     pthread_mutex_unlock(&s->lock);
+    while (atomic_load(&s->lingers) && strcmp(target->id, ID_A) == 0)
+        g_usleep(500);
     return result;
 }
 
@@ -639,7 +643,7 @@ static void test_nothing_overtakes_what_was_moved(void)
     fixture_set_up(&f);
     store_init(&s);
     s.poisoned[1] = true;
-    s.fail[2] = -1;
+    s.out[2] = true;
     NrdIngress *ingress = start(&f, &s);
     uint64_t rerouted = nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED);
     g_assert_cmpint(put(ingress, 1, "first"), ==, 0);
@@ -653,7 +657,7 @@ static void test_nothing_overtakes_what_was_moved(void)
     g_usleep(20000); /* time to do it wrongly */
     assert_store(&s, 1, "");
     /* what is in the failing sibling's lane for others is not held up by it */
-    s.fail[2] = 0;
+    s.out[2] = false;
     nrd_ingress_kick(ingress);
     wait_until_dispatched(ingress);
     g_assert_cmpint(at_in_log(&s, "first"), <, at_in_log(&s, "second"));
@@ -672,7 +676,7 @@ static void test_order_over_a_restart(void)
     fixture_set_up(&f);
     store_init(&s);
     s.poisoned[1] = true;
-    s.fail[2] = -1;
+    s.out[2] = true;
     NrdIngress *ingress = start(&f, &s);
     uint64_t rerouted = nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED);
     g_assert_cmpint(put(ingress, 1, "first"), ==, 0);
@@ -687,7 +691,7 @@ static void test_order_over_a_restart(void)
     wait_for_record(&s, 3, "other");
     g_usleep(20000);
     assert_store(&s, 1, "");
-    s.fail[2] = 0;
+    s.out[2] = false;
     nrd_ingress_kick(ingress);
     wait_until_dispatched(ingress);
     assert_store(&s, 2, "first");
@@ -967,6 +971,66 @@ static void test_claim_takes_names_back(void)
     ingress = start(&f, &s);
     wait_until_dispatched(ingress);
     assert_store(&s, 1, "tick tick");
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+static void *claim_it(void *ingress)
+{
+    return GINT_TO_POINTER(nrd_ingress_claim(ingress, ID_A, 1));
+}
+
+/* What has been committed when somebody claims, and is not done with yet, keeps the name that it got: after a crash it is
+ * recognized. */
+static void test_claim_beside_a_commit(void)
+{
+    Fixture f, crashed;
+    Store s;
+    fixture_set_up(&f);
+    fixture_make(&crashed);
+    store_init(&s);
+    s.lingers = true;
+    NrdIngress *ingress = start(&f, &s);
+    g_assert_cmpint(put(ingress, 1, "tick"), ==, 0);
+    while (s.n_commits == 0)
+        g_usleep(500);
+    pthread_t claimer;
+    g_assert_cmpint(pthread_create(&claimer, NULL, claim_it, ingress), ==, 0);
+    g_usleep(50000); /* for one who does not wait */
+    s.lingers = false;
+    void *result;
+    pthread_join(claimer, &result);
+    g_assert_cmpint(GPOINTER_TO_INT(result), ==, 0);
+    fixture_copy(&f, &crashed);
+    nrd_ingress_unclaim(ingress, ID_A, 1);
+    nrd_ingress_close(ingress, 1000);
+    ingress = start(&crashed, &s);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 1, "tick");
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_remove(&crashed);
+    fixture_tear_down(&f);
+}
+
+/* Beside producers of the partition, one after the other, all that waits is committed. */
+static void test_claims_of_a_busy_partition(void)
+{
+    enum { N = 200 };
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    NrdIngress *ingress = start(&f, &s);
+    for (int i = 0; i < N; i++) {
+        g_assert_cmpint(put(ingress, 1, "tick"), ==, 0);
+        g_assert_cmpint(nrd_ingress_claim(ingress, ID_A, 1), ==, 0);
+        g_assert_cmpint(put(ingress, 1, "tock"), ==, 0);
+        nrd_ingress_unclaim(ingress, ID_A, 1);
+    }
+    wait_until_dispatched(ingress);
+    g_assert_cmpuint(s.records[1]->len, ==, 2 * N);
     nrd_ingress_close(ingress, 1000);
     store_clear(&s);
     fixture_tear_down(&f);
@@ -1390,6 +1454,8 @@ int main(int argc, char **argv)
     g_test_add_func("/ingress/dispatch/replay-waits-for-its-partition", test_replay_waits_for_its_partition);
     g_test_add_func("/ingress/dispatch/aside-waits-no-longer-than-it-must",
                     test_what_stands_aside_waits_no_longer_than_it_must);
+    g_test_add_func("/ingress/dispatch/claim-beside-a-commit", test_claim_beside_a_commit);
+    g_test_add_func("/ingress/dispatch/claims-of-a-busy-partition", test_claims_of_a_busy_partition);
     g_test_add_func("/ingress/dispatch/claim-of-a-partition-that-comes-back",
                     test_claim_of_a_partition_that_comes_back);
     g_test_add_func("/ingress/dispatch/claim-waits-for-the-replay", test_claim_waits_for_the_replay);
