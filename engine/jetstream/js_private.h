@@ -9,6 +9,7 @@
  *   store.c         records of topics                 settings.c      changing one
  *   admin.c         creating and removing topics      topic.c         one topic
  *   streams.c       streams of a topic                partition.c     what is known of one
+ *                                                   partition_look.c ... as servers say it
  *   verbs.c         verbs of its ctl                  consumer.c      the consumer on the servers
  *   outbox.c        records on their way              outbox_run.c    ... as they are sent
  *   outbox_look.c   ... whether they are stored       outbox_say.c    ... what is said of them
@@ -249,12 +250,6 @@ int nrd_js_partition_usable(NrdPartition *partition) NRD_MUST_CHECK; /* -EIDRM, 
 int nrd_js_partition_why(const NrdPartition *partition, int rc);
 /* Whether records may be produced to it: -EIO when only synced ones will do and its stream syncs none. May block, as looking. */
 int nrd_js_partition_check_durable(NrdPartition *partition) NRD_MUST_CHECK;
-/* Asks the servers. -ENOENT: the stream is gone. Blocks. */
-int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms) NRD_MUST_CHECK;
-/* Whether the last look was not answered. */
-bool nrd_js_partition_is_silent(NrdPartition *partition);
-/* Whether the servers have said for a while that there is no such stream. */
-bool nrd_js_partition_is_gone(NrdPartition *partition);
 /* A record of that sequence is there; published: this daemon's was acknowledged just now. */
 void nrd_js_partition_grew(NrdPartition *partition, uint64_t sequence, bool published);
 /* Nothing is taken from it and nothing served any more, which is said. Not under the lock of an outbox. */
@@ -271,6 +266,15 @@ void nrd_js_partition_changed(NrdPartition *partition);
 int nrd_js_partition_last(NrdPartition *partition, bool fresh, uint64_t *ret_first, uint64_t *ret_last) NRD_MUST_CHECK;
 /* What came of a commit: whether that is a failure to be told of, which the one before was not. */
 bool nrd_js_partition_committed(NrdPartition *partition, int error);
+
+/* ---- partition_look.c ---- */
+
+/* Asks the servers. -ENOENT: the stream is gone. Blocks. */
+int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms) NRD_MUST_CHECK;
+/* Whether the last look was not answered. */
+bool nrd_js_partition_is_silent(NrdPartition *partition);
+/* Whether the servers have said for a while that there is no such stream. */
+bool nrd_js_partition_is_gone(NrdPartition *partition);
 
 /* ---- rewound.c ---- */
 

@@ -80,19 +80,19 @@ static int pull_of_any(NrdPartition *partition, guint n, GPtrArray *gots)
     return rc == -ESRCH ? -EIO : rc == -EAGAIN ? 0 : rc;
 }
 
-/* How many of n this daemon may ask for: with every slot of max_in_flight taken the servers would not answer. What other mounts
- * hold is not known here. */
-static int limit(NrdPartition *partition, guint *n)
+/* How many of `wanted` this daemon may ask for: with every slot of max_in_flight taken the servers would not answer. What other
+ * mounts hold is not known here. */
+static int count_slots(NrdPartition *partition, guint wanted, guint *ret_n)
 {
     uint64_t max = (uint64_t)nrd_js_topic_config(partition->topic).max_in_flight;
     uint64_t held = nrd_js_leases_n_live(partition) + nrd_js_hand_count(partition);
     if (held < max) {
-        *n = (guint)MIN(*n, max - held);
+        *ret_n = (guint)MIN(wanted, max - held);
         return 0;
     }
     if (nrd_js_partition_look(partition, NRD_JS_GLANCE_MS) < 0 || nrd_js_partition_is_silent(partition))
         return nrd_js_partition_why(partition, -EIO);
-    *n = nrd_js_partition_has_deliverable(partition) ? 1 : 0; /* what was given back needs no slot */
+    *ret_n = nrd_js_partition_has_deliverable(partition) ? 1 : 0; /* what was given back needs no slot */
     return 0;
 }
 
@@ -157,11 +157,12 @@ static void copy_hand(NrdJsPulls *pulls, NrdPartition *partition, NrdBatch *batc
     copy_all(pulls, partition, gots, batch);
 }
 
-/* Asks for up to n more; *ret_more: there may be others. */
-static int take_some(NrdPartition *partition, guint n, NrdBatch *batch, bool *ret_more)
+/* Asks for up to `wanted` more; *ret_more: there may be others. */
+static int take_some(NrdPartition *partition, guint wanted, NrdBatch *batch, bool *ret_more)
 {
     g_autoptr(GPtrArray) gots = g_ptr_array_new();
-    int rc = limit(partition, &n);
+    guint n = 0;
+    int rc = count_slots(partition, wanted, &n);
     if (rc == 0 && n > 0)
         rc = pull_now(partition, n, gots);
     *ret_more = rc == 0 && n > 0 && gots->len == n;
