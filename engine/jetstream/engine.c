@@ -146,22 +146,6 @@ static int check_options(const NrdEngineOptions *options, NrdTopicConfig *ret_de
     return *ret_why ? -EINVAL : rc;
 }
 
-static int ensure_bucket(NrdEngine *engine, char **ret_why)
-{
-    NrdJsStreamInfo info;
-    int rc = nrd_js_stream_info(engine->conn, NRD_JS_KV_STREAM, NRD_JS_PATIENCE_MS, &info, ret_why);
-    if (rc != -ENOENT)
-        return rc;
-    g_clear_pointer(ret_why, g_free);
-    if (engine->read_only) {
-        *ret_why = g_strdup("the NATS servers have no topics of naradfs yet (no bucket " NRD_JS_BUCKET
-                            "), and a read-only mount makes none");
-        return -EROFS;
-    }
-    rc = nrd_js_bucket_create(engine->conn, engine->replicas, ret_why);
-    return rc == -EEXIST ? 0 : rc; /* somebody else was faster */
-}
-
 static void give_back_leases(NrdEngine *engine)
 {
     g_autoptr(GPtrArray) topics = nrd_js_topics(engine);
@@ -210,7 +194,7 @@ static int start(NrdEngine *engine, const NrdEngineOptions *options, char **ret_
     engine->pulls = nrd_js_pulls_new(engine);
     rc = nrd_js_check_jetstream(engine->conn, ret_why);
     if (rc == 0)
-        rc = ensure_bucket(engine, ret_why);
+        rc = nrd_js_bucket_ensure(engine, ret_why);
     g_mutex_lock(&engine->admin);
     if (rc == 0)
         rc = nrd_js_bucket_look_admin_held(engine, NRD_JS_PATIENCE_MS, ret_why);

@@ -6,7 +6,8 @@
  *   gather.c        several answers as one            each.c          several requests at once
  *   answers.c       what the servers' answers say     api.c           JetStream's requests
  *   names.c         what things are called            engine.c        start, end, the topics' table
- *   store.c         records of topics                 settings.c      changing one
+ *   bucket.c        where records of topics are       store.c         ... and those
+ *   settings.c      changing one
  *   admin.c         creating and removing topics      topic.c         one topic
  *   streams.c       streams of a topic                partition.c     what is known of one
  *                                                   partition_look.c ... as servers say it
@@ -164,6 +165,18 @@ void nrd_js_orphans_sweep_admin_held(NrdEngine *engine);
 void nrd_js_streams_abandon_admin_held(NrdEngine *engine, const NrdTopicRecord *record);
 void nrd_js_orphans_free(NrdEngine *engine); /* says what stays */
 
+/* ---- bucket.c ---- */
+
+/* Makes it, unless it is there. Blocks. */
+int nrd_js_bucket_ensure(NrdEngine *engine, char **ret_why) NRD_MUST_CHECK;
+/* Looks whether the bucket is the one that was here, and whole. -EIO: it is not; that is told, also in *ret_why (g_free;
+ * ret_why may be NULL), and by all that use the bucket until the next look. Servers that do not answer are no news (0). Admin
+ * held. Blocks. */
+int nrd_js_bucket_look_admin_held(NrdEngine *engine, int64_t patience_ms, char **ret_why) NRD_MUST_CHECK;
+char *nrd_js_bucket_fault(NrdEngine *engine); /* g_free; NULL: none */
+/* By the last look, as nobody waits for an answer that does not come: -EIO, and *ret_why as above. */
+int nrd_js_bucket_usable(NrdEngine *engine, char **ret_why) NRD_MUST_CHECK;
+
 /* ---- store.c ---- */
 
 /* A value of the bucket. */
@@ -175,11 +188,6 @@ typedef struct NrdJsEntry {
 } NrdJsEntry;
 
 void nrd_js_entry_clear(NrdJsEntry *entry);
-/* Looks whether the bucket is the one that was here, and whole. -EIO: it is not; that is told, also in *ret_why (g_free;
- * ret_why may be NULL), and by all that use the bucket until the next look. Servers that do not answer are no news (0). Admin
- * held. Blocks. */
-int nrd_js_bucket_look_admin_held(NrdEngine *engine, int64_t patience_ms, char **ret_why) NRD_MUST_CHECK;
-char *nrd_js_bucket_fault(NrdEngine *engine); /* g_free; NULL: none */
 /* The first from `sequence` on; -ENOENT there is none. Blocks. */
 int nrd_js_store_next(NrdEngine *engine, uint64_t sequence, NrdJsEntry *ret_entry, char **ret_why) NRD_MUST_CHECK;
 /* The last one of that name; -ENOENT there is none. Blocks. */
