@@ -75,7 +75,7 @@ int nrd_io_read_checked(int dirfd, const char *path, size_t max_bytes, NrdIoChec
         same = g_bytes_equal(bytes, next);
         if (!same)
             nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE,
-                     "%s reads differently each time: the disk, or what is between, gives wrong bytes now and then",
+                     "%s was read twice, and not alike: the disk, or what is between, gives wrong bytes now and then",
                      path);
         g_bytes_unref(bytes);
         bytes = next;

@@ -35,8 +35,8 @@ static bool same(const NrdScanResult *a, const NrdScanResult *b)
 static void tell(const NrdScanWant *want, NrdPlace place, const NrdScanResult *first)
 {
     nrd_diag(NRD_LEVEL_WARNING, place,
-             "segment %020" PRIu64 " reads differently at byte %" PRIu64
-             " each time: the disk, or what is between, gives wrong bytes now and then",
+             "segment %020" PRIu64 " was read twice, and not alike at byte %" PRIu64
+             ": the disk, or what is between, gives wrong bytes now and then",
              want->base, first->damage.end.pos);
 }
 
