@@ -25,7 +25,7 @@ MUTANTS = [
     ("hwm", "engine/log/segments/hwm.c", "HWM_BYTES);", "HWM_BYTES + 1);"),
     ("ahead", "engine/queue/ahead.c", "body += nrd_put_uvarint(body, ahead[i] - previous - 1);",
      "body += nrd_put_uvarint(body, ahead[i] - previous - (ahead[i] % 7 > 0));"),
-    ("offset_store", "engine/queue/offset_store.c", "sequence <= store->sequence)", "sequence > store->sequence)"),
+    ("offset_store", "engine/queue/offset_store_open.c", "sequence <= store->sequence)", "sequence > store->sequence)"),
     ("cursor", "engine/fanout/cursor_store.c", "rc = write_slot(store, 1 - store->anchor, &slot);",
      "rc = write_slot(store, store->anchor, &slot);"),
     ("wal_entry", "engine/ingress/wal_entry.c", "return left == 0 && n_records == view->head.n_records;", "return left == 0;"),
