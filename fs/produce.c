@@ -1,28 +1,14 @@
 /* `produce`, `produce.jsonl` and `produce.bin`: every handle is a producer with a framing of its own.
  *
- * The handle's lock guards its Produce: it keeps the requests of one handle in order while they are framed and added to
+ * The handle's lock guards its NrdProduceFile: it keeps the requests of one handle in order while they are framed and added to
  * the producer's buffer, and is let go before anything waits for the disk. */
-#include "fs/framing.h"
-#include "fs/fs_private.h"
+#include "fs/produce_private.h"
+
 #include "fs/hash.h"
-#include "fs/sink.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-
-typedef struct Produce {
-    NrdSink sink; /* none: opened for reading only, and never synced */
-    NrdFraming framing;
-    uint64_t n_writes; /* requests taken, and how many of them a successful sync has covered */
-    uint64_t n_synced;
-    /* A synchronous write that failed: its records stay in the buffer, so the same request coming again is synced
-     * without being taken a second time. */
-    bool failed;
-    size_t failed_size;
-    uint64_t failed_hash;
-    size_t failed_taken;
-} Produce;
 
 /* A write waiting for a sync. */
 typedef struct WriteWait {
@@ -34,22 +20,6 @@ typedef struct WriteWait {
     uint64_t hash;
     uint64_t n_writes;
 } WriteWait;
-
-/* An fsync or a flush waiting for the producers of a node. */
-typedef struct SyncWait {
-    fuse_req_t req;
-    gint n_pending; /* atomic */
-    gint error;     /* atomic: the first one */
-} SyncWait;
-
-/* One producer of a SyncWait. */
-typedef struct SyncPart {
-    SyncWait *wait;
-    NrdHandle *handle; /* referenced */
-    uint64_t n_writes;
-    NrdSyncScope scope;
-    int unfinished; /* what a sync says about the record that it could not end, or 0 */
-} SyncPart;
 
 static NrdFramingKind framing_of(const NrdHandle *handle)
 {
@@ -74,7 +44,7 @@ static int produce_open(NrdHandle *handle)
         if (error < 0)
             return error;
     }
-    Produce *produce = g_new0(Produce, 1);
+    NrdProduceFile *produce = g_new0(NrdProduceFile, 1);
     produce->sink = sink;
     nrd_framing_init(&produce->framing, framing_of(handle), &handle->fs->partials);
     produce->framing.max_key = (size_t)MIN(nrd_topic_max_key_bytes(handle->topic), (int64_t)NRD_KEY_MAX);
@@ -84,7 +54,7 @@ static int produce_open(NrdHandle *handle)
 
 static void produce_destroy(NrdHandle *handle)
 {
-    Produce *produce = handle->state;
+    NrdProduceFile *produce = handle->state;
     if (!produce)
         return;
     nrd_framing_clear(&produce->framing);
@@ -93,7 +63,7 @@ static void produce_destroy(NrdHandle *handle)
 
 static void produce_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags)
 {
-    Produce *produce = handle->state;
+    NrdProduceFile *produce = handle->state;
     if ((handle->flags & O_ACCMODE) == O_RDONLY) {
         nrd_reply_empty(req);
         return;
@@ -110,7 +80,7 @@ static void add_records(void *user_data, const NrdNewRecord *records, size_t n_r
 
 /* How much of a synchronous request to look at. It ends the line at its end, so one that the kernel may have cut off in
  * the middle of a line is taken up to that line, and the program sends the rest by itself. Other framings are not ended
- * by it: see end_locked. */
+ * by it: see nrd_produce_file_end_locked. */
 static size_t synchronous_size(NrdHandle *handle, const char *buf, size_t size, bool *ret_ends)
 {
     *ret_ends = true;
@@ -136,7 +106,7 @@ static void log_too_much(NrdHandle *handle)
 /* Told once for a record: not when the kernel hid the failure and the program sends it again. */
 static void log_refused(NrdHandle *handle, int error)
 {
-    Produce *produce = handle->state;
+    NrdProduceFile *produce = handle->state;
     NrdPlace place = nrd_handle_place(handle);
     if (handle->partition) {
         NrdPartitionInfo info;
@@ -149,7 +119,7 @@ static void log_refused(NrdHandle *handle, int error)
 
 static int feed_locked(NrdHandle *handle, const char *buf, size_t size, WriteWait *wait)
 {
-    Produce *produce = handle->state;
+    NrdProduceFile *produce = handle->state;
     size_t max_record = (size_t)nrd_topic_max_record_bytes(handle->topic);
     NrdFramingRequest request = { (const uint8_t *)buf, size, nrd_may_be_cut(handle, size) };
     bool resent = nrd_framing_resent(&produce->framing, request.data, size);
@@ -161,9 +131,9 @@ static int feed_locked(NrdHandle *handle, const char *buf, size_t size, WriteWai
     return error;
 }
 
-static int end_locked(NrdHandle *handle, NrdFramingEnd when, NrdSink sink)
+int nrd_produce_file_end_locked(NrdHandle *handle, NrdFramingEnd when, NrdSink sink)
 {
-    Produce *produce = handle->state;
+    NrdProduceFile *produce = handle->state;
     size_t max_record = (size_t)nrd_topic_max_record_bytes(handle->topic);
     return nrd_framing_end(&produce->framing, when, max_record, add_records, &sink);
 }
@@ -171,7 +141,7 @@ static int end_locked(NrdHandle *handle, NrdFramingEnd when, NrdSink sink)
 /* Frames a request into the producer's buffer. */
 static int take_locked(NrdHandle *handle, const char *buf, WriteWait *wait)
 {
-    Produce *produce = handle->state;
+    NrdProduceFile *produce = handle->state;
     size_t size = wait->size;
     bool ends = false;
     if (wait->synchronous) {
@@ -189,7 +159,7 @@ static int take_locked(NrdHandle *handle, const char *buf, WriteWait *wait)
     /* An object in pieces is no error here: programs with buffers write so. What is unfinished is no record, and its
      * bytes are durable with the write that finishes it. */
     if (ends && wait->taken == size)
-        (void)!end_locked(handle, NRD_FRAMING_SYNC, produce->sink);
+        (void)!nrd_produce_file_end_locked(handle, NRD_FRAMING_SYNC, produce->sink);
     produce->n_writes++;
     return 0;
 }
@@ -197,7 +167,7 @@ static int take_locked(NrdHandle *handle, const char *buf, WriteWait *wait)
 static void write_synced(void *user_data, int error)
 {
     WriteWait *wait = user_data;
-    Produce *produce = wait->handle->state;
+    NrdProduceFile *produce = wait->handle->state;
     g_mutex_lock(&wait->handle->lock);
     if (wait->synchronous) {
         if (error == 0)
@@ -218,7 +188,7 @@ static void write_synced(void *user_data, int error)
 
 static void sync_write(NrdHandle *handle, const WriteWait *template)
 {
-    Produce *produce = handle->state;
+    NrdProduceFile *produce = handle->state;
     WriteWait *wait = g_memdup2(template, sizeof *template);
     wait->handle = nrd_handle_ref(handle);
     nrd_sink_sync(produce->sink, wait->synchronous ? NRD_SYNC_OWN : NRD_SYNC_BESIDE, write_synced, wait);
@@ -226,7 +196,7 @@ static void sync_write(NrdHandle *handle, const WriteWait *template)
 
 static void produce_write(NrdHandle *handle, fuse_req_t req, const char *buf, size_t size, int flags)
 {
-    Produce *produce = handle->state;
+    NrdProduceFile *produce = handle->state;
     WriteWait wait = { .req = req, .size = size, .synchronous = flags & O_DSYNC };
     NrdUrgency urgency = NRD_URGENCY_LATER;
 
@@ -254,137 +224,6 @@ static void produce_write(NrdHandle *handle, fuse_req_t req, const char *buf, si
     }
 }
 
-static void sync_wait_done(SyncWait *wait)
-{
-    if (!g_atomic_int_dec_and_test(&wait->n_pending))
-        return;
-    nrd_reply_error(wait->req, g_atomic_int_get(&wait->error));
-    g_free(wait);
-}
-
-static void part_synced(void *user_data, int error)
-{
-    SyncPart *part = user_data;
-    Produce *produce = part->handle->state;
-    if (error < 0 || part->unfinished < 0)
-        g_atomic_int_compare_and_exchange(&part->wait->error, 0, error < 0 ? error : part->unfinished);
-    g_mutex_lock(&part->handle->lock);
-    if (error == 0 && part->scope != NRD_SYNC_BESIDE)
-        produce->n_synced = MAX(produce->n_synced, part->n_writes);
-    g_mutex_unlock(&part->handle->lock);
-    sync_wait_done(part->wait);
-    nrd_handle_unref(part->handle);
-    g_free(part);
-}
-
-/* Syncs what a handle holds, as a part of wait. An fsync ends its records and is about the whole file (FILE), of the other
- * handles too (BESIDE), whose programs are still told themselves of what was dropped. A handle that was closed meanwhile has
- * handed its records to that close, and only counts the part off. */
-static void sync_part(NrdHandle *handle, SyncWait *wait, NrdSyncScope scope)
-{
-    Produce *produce = handle->state;
-    SyncPart *part = g_new0(SyncPart, 1);
-    part->wait = wait;
-    part->handle = nrd_handle_ref(handle);
-    part->scope = scope;
-    g_mutex_lock(&handle->lock);
-    NrdSink sink = nrd_sink_ref(produce->sink);
-    if (nrd_sink_is_open(sink))
-        part->unfinished = end_locked(handle, scope == NRD_SYNC_OWN ? NRD_FRAMING_FLUSH : NRD_FRAMING_SYNC, sink);
-    if (part->unfinished < 0)
-        nrd_diag(NRD_LEVEL_NOTICE, nrd_handle_place(handle), "an fsync found a record that has not ended: %s",
-                 produce->framing.why);
-    part->n_writes = produce->n_writes;
-    g_mutex_unlock(&handle->lock);
-    if (!nrd_sink_is_open(sink)) {
-        part_synced(part, 0);
-        return;
-    }
-    nrd_sink_sync(sink, scope, part_synced, part);
-    nrd_sink_unref(sink);
-}
-
-static void produce_flush(NrdHandle *handle, fuse_req_t req)
-{
-    Produce *produce = handle->state;
-    g_mutex_lock(&handle->lock);
-    bool clean = produce->n_writes == produce->n_synced;
-    g_mutex_unlock(&handle->lock);
-    if (clean) {
-        fuse_reply_err(req, 0);
-        return;
-    }
-    SyncWait *wait = g_new0(SyncWait, 1);
-    wait->req = req;
-    wait->n_pending = 1;
-    sync_part(handle, wait, NRD_SYNC_OWN);
-}
-
-/* `sync FILE` opens for reading: what the other handles of the partition hold is committed through a producer of its
- * own. */
-static int ensure_sink(NrdHandle *handle)
-{
-    Produce *produce = handle->state;
-    NrdSink sink;
-    g_mutex_lock(&handle->lock);
-    bool there = nrd_sink_is_open(produce->sink);
-    g_mutex_unlock(&handle->lock);
-    if (there)
-        return 0;
-    int error = nrd_sink_open(handle, false, &sink);
-    if (error < 0)
-        return error;
-    g_mutex_lock(&handle->lock);
-    bool surplus = nrd_sink_is_open(produce->sink);
-    if (!surplus)
-        produce->sink = sink;
-    g_mutex_unlock(&handle->lock);
-    if (surplus)
-        nrd_sink_close(sink, NULL, NULL);
-    return 0;
-}
-
-/* Handles of the same node, the calling one included, that have a producer; each referenced. */
-static GPtrArray *producing_handles(NrdNode *node)
-{
-    GPtrArray *found = g_ptr_array_new();
-    g_mutex_lock(&node->lock);
-    for (guint i = 0; i < node->handles->len; i++) {
-        NrdHandle *handle = node->handles->pdata[i];
-        Produce *produce = handle->state;
-        g_mutex_lock(&handle->lock);
-        if (nrd_sink_is_open(produce->sink))
-            g_ptr_array_add(found, nrd_handle_ref(handle));
-        g_mutex_unlock(&handle->lock);
-    }
-    g_mutex_unlock(&node->lock);
-    return found;
-}
-
-static void produce_fsync(NrdHandle *handle, fuse_req_t req)
-{
-    int error = ensure_sink(handle);
-    if (error == -EPERM) { /* a delayed child: handles from before it was one may hold records, nobody else does */
-        nrd_sink_flush(handle);
-        error = 0;
-    }
-    if (error < 0) {
-        nrd_reply_error(req, error == -EROFS ? 0 : error);
-        return;
-    }
-    GPtrArray *handles = producing_handles(handle->node);
-    SyncWait *wait = g_new0(SyncWait, 1);
-    wait->req = req;
-    wait->n_pending = (gint)handles->len + 1;
-    for (guint i = 0; i < handles->len; i++) {
-        NrdHandle *each = handles->pdata[i];
-        sync_part(each, wait, each == handle ? NRD_SYNC_FILE : NRD_SYNC_BESIDE);
-        nrd_handle_unref(each);
-    }
-    g_ptr_array_unref(handles);
-    sync_wait_done(wait);
-}
-
 static void closed(void *user_data, int error)
 {
     nrd_handle_unref(user_data);
@@ -392,11 +231,11 @@ static void closed(void *user_data, int error)
 
 static void produce_release(NrdHandle *handle, bool last)
 {
-    Produce *produce = handle->state;
+    NrdProduceFile *produce = handle->state;
     g_mutex_lock(&handle->lock);
     NrdSink sink = produce->sink;
     produce->sink = (NrdSink){ NULL, NULL };
-    int dropped = nrd_sink_is_open(sink) ? end_locked(handle, NRD_FRAMING_CLOSE, sink) : 0;
+    int dropped = nrd_sink_is_open(sink) ? nrd_produce_file_end_locked(handle, NRD_FRAMING_CLOSE, sink) : 0;
     g_mutex_unlock(&handle->lock);
     if (dropped < 0)
         nrd_diag(NRD_LEVEL_WARNING, nrd_handle_place(handle), "a record that never ended was dropped: %s",
@@ -416,8 +255,8 @@ const NrdFileOps nrd_produce_ops = {
     .open = produce_open,
     .read = produce_read,
     .write = produce_write,
-    .flush = produce_flush,
-    .fsync = produce_fsync,
+    .flush = nrd_produce_file_flush,
+    .fsync = nrd_produce_file_fsync,
     .release = produce_release,
     .destroy = produce_destroy,
     .poll = produce_poll,
