@@ -31,16 +31,12 @@ static bool is_of_topic(const char *word)
 
 static int write_line(const NrdTreePlace *place, char **words, char **ret_why)
 {
-    g_autofree char *joined = g_strjoinv(" ", words);
-    g_autofree char *line = g_strconcat(joined, "\n", NULL);
+    g_autofree char *line = g_strjoinv(" ", words);
     g_autofree char *path = place->partition ? g_strdup_printf("%s/%s/ctl", place->dir, place->partition)
                                              : g_strdup_printf("%s/ctl", place->dir);
-    int64_t begun_ms = g_get_real_time() / 1000;
-    int rc = nrd_tree_write(path, line);
-    if (rc == 0)
-        return 0;
-    g_autofree char *refusal = nrd_tree_refusal(place->dir, rc, begun_ms);
-    *ret_why = refusal ? g_steal_pointer(&refusal) : g_strdup_printf("%s: %s", path, g_strerror(-rc));
+    int rc = nrd_tree_command(place->dir, path, line, ret_why);
+    if (rc < 0 && !*ret_why)
+        *ret_why = g_strdup_printf("%s: %s", path, g_strerror(-rc));
     return rc;
 }
 

@@ -50,13 +50,11 @@ static bool confirm(const char *topic, const char *dir)
 static int delete_topic(const char *dir, const char *id, char **ret_why)
 {
     g_autofree char *path = g_strconcat(dir, "/ctl", NULL);
-    g_autofree char *line = g_strconcat("delete ", id, "\n", NULL);
-    int64_t begun_ms = g_get_real_time() / 1000;
-    int rc = nrd_tree_write(path, line);
-    if (rc < 0) {
-        g_autofree char *refusal = nrd_tree_refusal(dir, rc, begun_ms);
-        *ret_why = g_strdup_printf("%s: \"delete %s\" failed: %s", path, id, refusal ? refusal : g_strerror(-rc));
-    }
+    g_autofree char *line = g_strconcat("delete ", id, NULL);
+    g_autofree char *refusal = NULL;
+    int rc = nrd_tree_command(dir, path, line, &refusal);
+    if (rc < 0)
+        *ret_why = g_strdup_printf("%s: \"%s\" failed: %s", path, line, refusal ? refusal : g_strerror(-rc));
     return rc;
 }
 

@@ -150,6 +150,16 @@ char *nrd_tree_refusal(const char *topic_dir, int error, int64_t since_ms)
     return text ? g_strdup(text + 2) : NULL;
 }
 
+int nrd_tree_command(const char *topic_dir, const char *ctl_path, const char *line, char **ret_why)
+{
+    g_autofree char *text = g_strconcat(line, "\n", NULL);
+    int64_t begun_ms = g_get_real_time() / 1000;
+    int rc = nrd_tree_write(ctl_path, text);
+    if (rc < 0)
+        *ret_why = nrd_tree_refusal(topic_dir, rc, begun_ms);
+    return rc;
+}
+
 /* A number that a partition has; 0, and *error, when it cannot be read. */
 static uint64_t get(const char *dir, const char *name, int *error)
 {

@@ -57,6 +57,10 @@ int nrd_tree_read(const char *path, char **ret_text) NRD_MUST_CHECK;
 /* One write(2) of all of text. */
 int nrd_tree_write(const char *path, const char *text) NRD_MUST_CHECK;
 
+/* Writes a line (given without its newline) to the `ctl` of that topic or of a partition of its. On failure *ret_why (g_free)
+ * is what the daemon has said of it, as of nrd_tree_refusal, or NULL. */
+int nrd_tree_command(const char *topic_dir, const char *ctl_path, const char *line, char **ret_why) NRD_MUST_CHECK;
+
 /* What follows a label, or `state`, in a status page (g_free); NULL when there is no such line. Pure. */
 char *nrd_tree_line(const char *status, const char *label);
 char *nrd_tree_state_line(const char *status);
