@@ -285,7 +285,7 @@ int nrd_topic_check_marker(NrdTopic *topic) NRD_MUST_CHECK;
  * admin. */
 int nrd_topic_retry(NrdTopic *topic) NRD_MUST_CHECK;
 
-/* ---- life.c: a partition opens, closes, and is looked at meanwhile ---- */
+/* ---- life.c: a partition opens and closes ---- */
 
 /* Makes the object; nothing is opened. */
 NrdPartition *nrd_partition_new(NrdTopic *topic, uint32_t number);
@@ -314,8 +314,21 @@ int nrd_partition_close(NrdPartition *partition) NRD_MUST_CHECK;
 /* As a close, but writes nothing: the folder is not this incarnation's any more. Guard held. */
 void nrd_partition_abandon(NrdPartition *partition);
 
+/* ---- picture.c: what a closed partition is known by ---- */
+
 /* As nrd_partition_learn, by who has the topic's guard. */
 int nrd_partition_learn_guarded(NrdPartition *partition) NRD_MUST_CHECK;
+
+/* A copy of the picture of a partition that is closed and known. */
+bool nrd_partition_picture(NrdPartition *partition, NrdPicture *ret_picture);
+
+/* The picture of an open one, new (g_free). Nobody has a pin and nobody can get one: nothing changes. */
+NrdPicture *nrd_partition_take_picture(NrdPartition *partition);
+
+/* Takes the picture over; NULL: nothing is known any more. */
+void nrd_partition_set_picture(NrdPartition *partition, NrdPicture *picture);
+
+/* ---- anew.c, survey.c: its folder ---- */
 
 /* anew.c: the partition's folder is there, durably, and so are the names in it. Where it is missing it is made, after a note of
  * that was left beside it. What the disk says; -ENOENT when the topic's is gone. Guard held. Blocks. */
@@ -330,9 +343,6 @@ int nrd_partition_forget_note(NrdPartition *partition) NRD_MUST_CHECK;
 /* survey.c: opens a partition that is not known when what lies in its folder looks as if records were lost or hidden, and
  * tells when the folder is missing. What cannot be looked at is left to the first use. Takes the topic's guard. Blocks. */
 void nrd_partition_survey(NrdPartition *partition);
-
-/* A copy of the picture of a partition that is closed and known. */
-bool nrd_partition_picture(NrdPartition *partition, NrdPicture *ret_picture);
 
 /* How many records from the frontier on are known to be lost (gaps: NrdGap of the partition's open log) and not settled: what
  * a consumer has passed over is. Queue lock held. */

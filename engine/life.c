@@ -1,10 +1,10 @@
-/* A partition's life: it opens when it is used, closes when nobody has used it for a while, and is looked at meanwhile.
+/* A partition's life: it opens when it is used, and closes when nobody has used it for a while.
  *
  * Opening and closing wait for the disk, so they run under the topic's guard: callers of that topic wait, nobody else.
  * Who has a pin keeps the partition open; the state lock makes "is it open" and "pin it" one step. A close first turns
  * the state to CLOSING, with no pin left, then takes the committer role, so it lands between two commits, and who wants
- * a pin meanwhile waits at the guard. What can be asked of a closed partition without opening it is its picture: taken
- * at the close, or read from what a clean close left (seed: Opening and closing logs; High watermark). */
+ * a pin meanwhile waits at the guard. What can be asked of a closed partition without opening it is its picture: see
+ * picture.c (seed: Opening and closing logs). */
 #include "engine/engine_private.h"
 
 #include "engine/base/clock.h"
@@ -63,16 +63,6 @@ static void set_state(NrdPartition *partition, NrdPartitionState state)
     g_mutex_lock(&partition->state_lock);
     partition->state = state;
     g_mutex_unlock(&partition->state_lock);
-}
-
-/* Takes the picture over (NULL: nothing is known any more). */
-static void set_picture(NrdPartition *partition, NrdPicture *picture)
-{
-    g_mutex_lock(&partition->state_lock);
-    NrdPicture *old = partition->picture;
-    partition->picture = picture;
-    g_mutex_unlock(&partition->state_lock);
-    g_free(old);
 }
 
 /* ---- opening ---- */
@@ -265,89 +255,6 @@ bool nrd_partition_is_out(NrdPartition *partition)
     return out;
 }
 
-/* ---- looking without opening ---- */
-
-bool nrd_local_partition_known(NrdPartition *partition)
-{
-    g_mutex_lock(&partition->state_lock);
-    bool known = partition->picture || partition->state != NRD_PARTITION_CLOSED;
-    g_mutex_unlock(&partition->state_lock);
-    return known || atomic_load(&partition->closed);
-}
-
-bool nrd_partition_picture(NrdPartition *partition, NrdPicture *ret_picture)
-{
-    g_mutex_lock(&partition->state_lock);
-    bool there = partition->picture != NULL && partition->state != NRD_PARTITION_OPEN;
-    if (there)
-        *ret_picture = *partition->picture;
-    g_mutex_unlock(&partition->state_lock);
-    return there;
-}
-
-/* The picture that a clean close left on disk, or NULL when only an open can tell. */
-static NrdPicture *peek(NrdPartition *partition)
-{
-    NrdPicture picture = { 0 };
-    bool known = false;
-    int rc = nrd_log_peek(partition->topic->engine->root_fd, partition->dir, &picture.stats, &known);
-    if (rc == 0 && known)
-        rc = nrd_offsets_peek(partition, picture.stats.hwm, &picture.frontier, &picture.n_acked_ahead);
-    return rc == 0 && known ? g_memdup2(&picture, sizeof picture) : NULL;
-}
-
-int nrd_partition_learn_guarded(NrdPartition *partition)
-{
-    if (nrd_partition_known(partition))
-        return 0;
-    if (partition->topic->lost)
-        return -EIO;
-    int rc = nrd_topic_check_marker(partition->topic);
-    if (rc < 0)
-        return rc;
-    nrd_partition_look_for_note(partition);
-    NrdPicture *picture = atomic_load(&partition->closed) ? NULL : peek(partition);
-    if (picture) {
-        set_picture(partition, picture);
-        return 0;
-    }
-    rc = nrd_partition_pin_guarded(partition);
-    if (rc == 0)
-        nrd_partition_unpin(partition);
-    return nrd_partition_known(partition) ? 0 : rc; /* a failure may be the partition's fault from now on */
-}
-
-int nrd_local_partition_learn(NrdPartition *partition)
-{
-    if (nrd_partition_known(partition))
-        return 0;
-    pthread_mutex_lock(&partition->topic->guard);
-    int rc = nrd_partition_learn_guarded(partition);
-    pthread_mutex_unlock(&partition->topic->guard);
-    return rc;
-}
-
-/* A failure is known, or shown as what is not known. */
-void nrd_local_topic_learn(NrdTopic *topic)
-{
-    for (uint32_t i = 0; i < nrd_topic_n_partitions(topic); i++)
-        (void)!nrd_partition_learn(nrd_topic_partition(topic, i));
-}
-
-/* What a closed partition will be known by. Nobody has a pin and nobody can get one: nothing changes. */
-static NrdPicture *take_picture(NrdPartition *partition)
-{
-    NrdPicture *picture = g_new0(NrdPicture, 1);
-    nrd_log_stats(atomic_load(&partition->log), &picture->stats);
-    g_autoptr(GArray) gaps = nrd_log_gaps(atomic_load(&partition->log));
-    g_mutex_lock(&partition->queue_lock);
-    picture->frontier = nrd_queue_frontier(partition->queue);
-    picture->n_acked_ahead = nrd_queue_acked_ahead(partition->queue);
-    picture->n_lost = nrd_partition_lost_in_lag_locked(partition, gaps);
-    g_mutex_unlock(&partition->queue_lock);
-    return picture;
-}
-
 /* ---- closing ---- */
 
 /* A lease lives in memory only; a poisoned log is reopened by hand, never in passing; what retention could not remove yet
@@ -377,7 +284,7 @@ static int close_files(NrdPartition *partition)
     NrdLog *log = atomic_load(&partition->log);
     bool exact = partition->picture->stats.next_offset == partition->picture->stats.hwm;
     if (nrd_log_close(log) < 0 || !exact)
-        set_picture(partition, NULL);
+        nrd_partition_set_picture(partition, NULL);
     free_log(partition);
     return 0;
 }
@@ -390,7 +297,7 @@ static bool begin_closing(NrdPartition *partition, int64_t idle_ms)
     bool may = may_close_locked(partition, idle_ms);
     if (may) {
         old = partition->picture;
-        partition->picture = take_picture(partition);
+        partition->picture = nrd_partition_take_picture(partition);
         partition->state = NRD_PARTITION_CLOSING;
     }
     g_mutex_unlock(&partition->state_lock);
