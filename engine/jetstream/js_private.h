@@ -14,7 +14,7 @@
  *   verbs.c         verbs of its ctl                  consumer.c      the consumer on the servers
  *   outbox.c        records on their way              outbox_run.c    ... as they are sent
  *   outbox_look.c   ... whether they are stored       outbox_say.c    ... what is said of them
- *   rewound.c       streams that have lost records
+ *   outbox_place.c  ... where they go                 rewound.c       streams that have lost records
  *   producer.c      producing                         pull.c          those who wait for records
  *   ask.c           what is asked for them            asked.c         pulls at the servers
  *   now.c           readers that never wait           round.c         ... and the answers that they wait for

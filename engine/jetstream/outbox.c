@@ -236,7 +236,7 @@ void nrd_js_outbox_add(NrdJsOutbox *outbox, const NrdNewRecord *records, size_t 
 
 guint nrd_js_outbox_n_locked(const NrdJsOutbox *outbox)
 {
-    return (guint)(outbox->n_added - outbox->n_stored);
+    return g_queue_get_length((GQueue *)&outbox->records) + (guint)(outbox->n_added - outbox->n_taken);
 }
 
 void nrd_js_outboxes_fail(GPtrArray *outboxes, int error)

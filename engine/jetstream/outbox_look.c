@@ -122,7 +122,8 @@ static bool next_search_locked(NrdJsOutbox *outbox, Search *search)
     *search = (Search){ .outbox = outbox };
     for (GList *link = outbox->records.head; link; link = link->next) {
         const NrdJsOut *record = link->data;
-        if ((search->partition && record->partition != search->partition) || !nrd_js_out_is_late(record))
+        if ((search->partition && record->partition != search->partition) || !nrd_js_out_is_late(record) ||
+            nrd_js_partition_usable(record->partition) < 0)
             continue;
         uint64_t from = look_from(record);
         search->from = search->partition ? MIN(search->from, from) : from;

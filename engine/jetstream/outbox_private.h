@@ -1,4 +1,4 @@
-/* An outbox's insides: what outbox.c (its life, what an open file asks of it), outbox_run.c (sending), outbox_look.c (whether
+/* An outbox's insides: what outbox.c (its life, what an open file asks of it), outbox_run.c (sending), outbox_place.c (where to), outbox_look.c (whether
  * it is stored) and outbox_say.c (what is said of it) share. */
 #ifndef NRD_ENGINE_JETSTREAM_OUTBOX_PRIVATE_H
 #define NRD_ENGINE_JETSTREAM_OUTBOX_PRIVATE_H
@@ -23,6 +23,8 @@ typedef struct NrdJsOut {
     char *key;     /* in base64, or NULL */
     bool again;    /* it was sent before */
     bool doubtful; /* ... and may be stored, as no answer has told */
+    bool passed;   /* by the last pass of a run: it may be stored where nothing is taken, so it goes nowhere now */
+    bool told;     /* ... which somebody was told */
     size_t size;
     size_t cost; /* of all of it, in memory */
     uint8_t payload[];
@@ -73,6 +75,8 @@ struct NrdJsOutbox {
     size_t bytes_out;
     bool running;
     bool failed;         /* of this run: something has to go out again */
+    bool repeats;        /* ... and does */
+    uint32_t n_passed;   /* records that this pass of the run has left behind */
     int run_error;       /* ... or will not succeed */
     uint64_t run_end;    /* the run is about the records below */
     int64_t progress_ms; /* monotonic: the last acknowledgement of the run, or its beginning */
@@ -99,13 +103,28 @@ NrdJsOut *nrd_js_outbox_take_up_locked(NrdJsOutbox *outbox);
 void nrd_js_outbox_say_locked(NrdJsOutbox *outbox, NrdLevel level, const NrdPartition *partition, const char *format,
                               ...) G_GNUC_PRINTF(4, 5);
 void nrd_js_outbox_unlock(NrdJsOutbox *outbox); /* ... and then says them; the outbox may be gone by then */
+/* What of this run's is in doubt, in the log and in the topic's status. */
+void nrd_js_outbox_say_passed_locked(NrdJsOutbox *outbox);
 
 /* Those who wait for records below `number` are answered; with an error all of them. Without one the writer is told, once, of
  * what was dropped. */
 void nrd_js_outbox_answer_locked(NrdJsOutbox *outbox, uint64_t number, int error);
+/* Those who are not the writer are answered, all of them, without an error. */
+void nrd_js_outbox_answer_others_locked(NrdJsOutbox *outbox);
 
 /* Whether it may be stored, and was sent so long ago that the servers may have forgotten its id. */
 bool nrd_js_out_is_late(const NrdJsOut *record);
+/* A place for a record that is held: its own partition, or, to a topic as a whole, for one that is surely not stored, the next that is
+ * well when its own is not. false: there is none now. */
+bool nrd_js_outbox_find_place_locked(const NrdJsOutbox *outbox, NrdJsOut *record);
+/* Whether the stream of the first record is gone, and there is no other place for it, though it has to wait for one: nobody is to
+ * wait for what will not come by itself. */
+bool nrd_js_outbox_is_gone_locked(const NrdJsOutbox *outbox);
+/* One without a place: the run goes on behind it. false: there is no use in that, as nothing has a place. */
+bool nrd_js_outbox_pass_locked(NrdJsOutbox *outbox, NrdJsOut *record);
+/* Those are told, in the log and the status, and by who calls: whether there is one that nobody was told of before. */
+bool nrd_js_outbox_tell_passed_locked(NrdJsOutbox *outbox);
+
 /* Looks, on another thread, which of those are stored; nothing is out. That ends with nrd_js_outbox_looked, which goes on, and
  * gives back the reference that was taken for it. error: 0, -EIO what is late is not sent, -ENODEV. */
 void nrd_js_outbox_look_locked(NrdJsOutbox *outbox);

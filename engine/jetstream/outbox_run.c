@@ -8,6 +8,9 @@
  * when 25 seconds have brought none, with an error: then the records stay, with their ids, and the next one tries again. One
  * whose id may be forgotten by then is looked for first (outbox_look.c).
  *
+ * To a topic as a whole a record of a partition that takes nothing goes to another one, unless it was sent and may be stored.
+ * Such a one is passed over: the records behind it go on, and the run ends with an error.
+ *
  * A run (`running`) begins with an fsync, a full buffer or the linger timer, and ends when everything that was there is
  * acknowledged, or with a failure. Locks: the outbox's; see js_private.h. */
 #include "engine/jetstream/outbox_private.h"
@@ -22,25 +25,7 @@
 
 static void send_locked(NrdJsOutbox *outbox);
 
-/* ---- answering those who wait ---- */
-
-void nrd_js_outbox_answer_locked(NrdJsOutbox *outbox, uint64_t number, int error)
-{
-    for (guint i = 0; i < outbox->waiters->len;) {
-        NrdJsSyncWaiter waiter = g_array_index(outbox->waiters, NrdJsSyncWaiter, i);
-        if (error == 0 && waiter.number > number) {
-            i++;
-            continue;
-        }
-        int told = error;
-        if (error == 0 && waiter.own) {
-            told = -outbox->lost_errno;
-            outbox->lost_errno = 0;
-        }
-        nrd_js_done_later(outbox->topic->engine->conn, waiter.done, waiter.user_data, told);
-        g_array_remove_index(outbox->waiters, i);
-    }
-}
+/* ---- what is told of it ---- */
 
 static void note_stored(NrdJsOutbox *outbox, const NrdJsOut *record)
 {
@@ -105,11 +90,19 @@ static void end_run_locked(NrdJsOutbox *outbox, int error)
     nrd_js_outbox_answer_locked(outbox, outbox->n_stored, error);
 }
 
+/* From the first record on. */
+static void begin_pass_locked(NrdJsOutbox *outbox, bool repeats)
+{
+    outbox->next = outbox->records.head;
+    outbox->failed = false;
+    outbox->repeats = repeats;
+    outbox->n_passed = 0;
+}
+
 static void begin_run_locked(NrdJsOutbox *outbox)
 {
     outbox->run_end = outbox->n_added;
-    outbox->next = outbox->records.head;
-    outbox->failed = false;
+    begin_pass_locked(outbox, false);
     outbox->run_error = 0;
     outbox->progress_ms = nrd_clock_mono_ms();
     outbox->running = true;
@@ -118,9 +111,11 @@ static void begin_run_locked(NrdJsOutbox *outbox)
 static void note_popped(NrdJsOutbox *outbox, const NrdJsOut *record)
 {
     outbox->bytes -= record->cost;
-    if (record->state == NRD_JS_OUT_REFUSED && outbox->run_error == 0)
+    bool at_the_front = record->number == outbox->n_stored;
+    if (record->state == NRD_JS_OUT_REFUSED && at_the_front && outbox->run_error == 0)
         nrd_js_outbox_answer_locked(outbox, record->number, 0); /* who waits for those before it alone */
-    outbox->n_stored = record->number + 1;
+    const NrdJsOut *first = outbox->records.head ? outbox->records.head->data : NULL;
+    outbox->n_stored = first ? first->number : outbox->n_taken;
     if (record->state == NRD_JS_OUT_REFUSED) {
         outbox->lost_errno = EMSGSIZE;
         return;
@@ -129,49 +124,23 @@ static void note_popped(NrdJsOutbox *outbox, const NrdJsOut *record)
     note_stored(outbox, record);
 }
 
+static void pop_locked(NrdJsOutbox *outbox, NrdJsOut *record)
+{
+    if (outbox->next == &record->link)
+        outbox->next = record->link.next;
+    g_queue_unlink(&outbox->records, &record->link);
+    note_popped(outbox, record);
+    nrd_js_out_free(record);
+}
+
 /* What is stored at the front leaves, or was refused. */
 static void pop_stored_locked(NrdJsOutbox *outbox)
 {
     NrdJsOut *record;
-    while ((record = outbox->records.head ? outbox->records.head->data : NULL) && record->state >= NRD_JS_OUT_STORED) {
-        if (outbox->next == &record->link)
-            outbox->next = record->link.next;
-        g_queue_unlink(&outbox->records, &record->link);
-        note_popped(outbox, record);
-        nrd_js_out_free(record);
-    }
+    while ((record = outbox->records.head ? outbox->records.head->data : NULL) && record->state >= NRD_JS_OUT_STORED)
+        pop_locked(outbox, record);
     if (outbox->run_error == 0)
         nrd_js_outbox_answer_locked(outbox, outbox->n_stored, 0);
-}
-
-static bool is_well(NrdPartition *partition)
-{
-    return nrd_js_partition_usable(partition) == 0 && !nrd_js_partition_is_gone(partition);
-}
-
-/* To a topic as a whole a record that is surely not stored goes to the next partition that is well, when its own is not. false:
- * there is none, and its own is poisoned, and takes nothing. */
-static bool find_place_locked(const NrdJsOutbox *outbox, NrdJsOut *record)
-{
-    NrdPartition *own = record->partition;
-    uint32_t n = outbox->partition || record->doubtful ? 1 : nrd_js_topic_n_partitions(outbox->topic);
-    for (uint32_t i = 0; i < n; i++) {
-        NrdPartition *next = i == 0 ? own : nrd_js_topic_partition(outbox->topic, (own->number + i) % n);
-        if (!is_well(next))
-            continue;
-        record->partition = next;
-        return true;
-    }
-    return nrd_js_partition_usable(own) == 0;
-}
-
-/* The stream of the first record, and there is no other place for it: nobody is to wait for one that will not come by itself. */
-static bool is_gone_locked(const NrdJsOutbox *outbox)
-{
-    NrdJsOut *first = outbox->records.head ? outbox->records.head->data : NULL;
-    if (first && first->state == NRD_JS_OUT_HELD)
-        (void)find_place_locked(outbox, first);
-    return first && nrd_js_partition_is_gone(first->partition);
 }
 
 /* After each answer: goes on, tries again, or ends. */
@@ -181,7 +150,7 @@ static void go_on_locked(NrdJsOutbox *outbox)
     bool wait_for_others = outbox->n_out > 0;
     if (atomic_load(&outbox->topic->deleted))
         outbox->run_error = -EIDRM;
-    else if (outbox->failed && outbox->run_error == 0 && is_gone_locked(outbox))
+    else if (outbox->failed && outbox->run_error == 0 && nrd_js_outbox_is_gone_locked(outbox))
         outbox->run_error = -EIO;
     if (outbox->n_stored >= outbox->run_end && outbox->waiters->len > 0 && !outbox->failed)
         outbox->run_end = outbox->n_added; /* who came meanwhile goes with this run */
@@ -267,6 +236,7 @@ static void send_one(NrdJsOutbox *outbox, NrdJsOut *record)
         record->first_sent_ms = nrd_clock_mono_ms();
     }
     record->again = true;
+    record->passed = record->told = false;
     char id[NRD_JS_OUTBOX_ID_DIGITS + 24];
     g_snprintf(id, sizeof id, "%s-%" G_GUINT64_FORMAT, outbox->id, record->number);
     const char *headers[] = {
@@ -277,9 +247,39 @@ static void send_one(NrdJsOutbox *outbox, NrdJsOut *record)
                    on_answer, record);
 }
 
+/* What is stored behind a record that was passed over leaves all the same. */
+static void pop_behind_locked(NrdJsOutbox *outbox)
+{
+    for (GList *link = outbox->records.head, *next; link; link = next) {
+        NrdJsOut *record = link->data;
+        next = link->next;
+        if (record->state >= NRD_JS_OUT_STORED)
+            pop_locked(outbox, record);
+    }
+}
+
+/* Nothing is out, and all but what was passed over is stored. Its writer is told by each fsync, as one that succeeds says that all
+ * is stored; by a write, and the fsyncs of other open files, once. */
+static void end_passed_locked(NrdJsOutbox *outbox)
+{
+    const NrdJsOut *first = outbox->records.head->data;
+    int error = nrd_js_partition_why(first->partition, -EIO);
+    outbox->running = false;
+    pop_behind_locked(outbox);
+    tell_runs_locked(outbox);
+    outbox->failing_errno = -error;
+    nrd_js_stream_look_later(first->partition);
+    bool news = nrd_js_outbox_tell_passed_locked(outbox);
+    if (news && outbox->waiters->len == 0)
+        outbox->untold_errno = -error;
+    if (!news)
+        nrd_js_outbox_answer_others_locked(outbox);
+    nrd_js_outbox_answer_locked(outbox, outbox->n_stored, error);
+}
+
 /* Hands what fits the window to the thread that sends, which keeps the order: with the lock held, so that nobody comes
- * between. When nothing can be sent, and nothing is out, the run is over. */
-static void send_locked(NrdJsOutbox *outbox)
+ * between. */
+static void hand_window_locked(NrdJsOutbox *outbox)
 {
     while (outbox->n_out < WINDOW && outbox->bytes_out < WINDOW_BYTES) {
         if (!outbox->next && outbox->n_taken < outbox->run_end)
@@ -289,7 +289,9 @@ static void send_locked(NrdJsOutbox *outbox)
         NrdJsOut *record = outbox->next->data;
         if (record->number >= outbox->run_end)
             break;
-        if (record->state == NRD_JS_OUT_HELD && !find_place_locked(outbox, record)) {
+        if (record->state == NRD_JS_OUT_HELD && !nrd_js_outbox_find_place_locked(outbox, record)) {
+            if (nrd_js_outbox_pass_locked(outbox, record))
+                continue;
             outbox->run_error = nrd_js_partition_why(record->partition, -EIO);
             break;
         }
@@ -308,8 +310,22 @@ static void send_locked(NrdJsOutbox *outbox)
         nrd_js_outbox_ref(outbox);
         send_one(outbox, record);
     }
-    if (outbox->run_error < 0 && outbox->n_out == 0)
+}
+
+/* When nothing can be sent, and nothing is out, the run is over; who came meanwhile goes with it first. */
+static void send_locked(NrdJsOutbox *outbox)
+{
+    hand_window_locked(outbox);
+    if (outbox->n_out == 0 && outbox->n_passed > 0 && outbox->waiters->len > 0 && outbox->run_error == 0) {
+        outbox->run_end = outbox->n_added;
+        hand_window_locked(outbox);
+    }
+    if (outbox->n_out > 0)
+        return;
+    if (outbox->run_error < 0)
         end_run_locked(outbox, outbox->run_error);
+    else if (outbox->n_passed > 0)
+        end_passed_locked(outbox);
 }
 
 void nrd_js_outbox_looked(NrdJsOutbox *outbox, int error)
@@ -317,7 +333,7 @@ void nrd_js_outbox_looked(NrdJsOutbox *outbox, int error)
     g_mutex_lock(&outbox->lock);
     outbox->n_out--;
     outbox->run_error = error;
-    outbox->next = outbox->records.head;
+    begin_pass_locked(outbox, outbox->repeats);
     pop_stored_locked(outbox);
     go_on_locked(outbox);
     nrd_js_outbox_unlock(outbox);
@@ -361,8 +377,7 @@ void nrd_js_outbox_on_timer(void *user_data)
     if (!outbox->running && !outbox->closed) {
         nrd_js_outbox_run_and_unlock(outbox);
     } else if (outbox->failed && outbox->n_out == 0 && !outbox->closed) {
-        outbox->failed = false;
-        outbox->next = outbox->records.head;
+        begin_pass_locked(outbox, true);
         send_locked(outbox);
         nrd_js_outbox_unlock(outbox);
     } else {

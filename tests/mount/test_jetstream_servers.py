@@ -17,7 +17,7 @@ import pytest
 from nats import Cluster, Listener, Relay, why_not
 from support import (ROOT, Background, Consumer, configure, fails, log, metric, number, open_fails, produce,
                      read_file, wait_for, write_all, write_file, xattr)
-from test_jetstream import m, mount_on, name, own_servers, read_or_none, servers, stream_of  # noqa: F401 (fixtures)
+from test_jetstream import fnv1a, m, mount_on, name, own_servers, read_or_none, servers, stream_of  # noqa: F401 (fixtures)
 from test_monitoring import promtool
 
 pytestmark = [
@@ -621,6 +621,51 @@ def test_a_topic_goes_around_a_poisoned_partition(tmp_path, mount_on, how):  # n
         produce(topic, "here")
         assert read_file(topic + "/drain").splitlines()[-1] == b"here"
     finally:
+        cluster.end()
+
+
+def test_a_record_in_doubt_holds_up_no_other(tmp_path, mount_on):  # noqa: F811
+    """It was sent, and its partition is poisoned before the answer comes: each fsync of its writer says EIO, as it is not known to be
+    stored, and what the writer writes besides is stored. Who else writes to the topic is told once. A reopen decides it."""
+    cluster = Cluster(tmp_path / "nats", 1).start()
+    relay = Relay(cluster.servers[0])
+    try:
+        m = mount_on(relay)
+        m.make("t", partitions=2)
+        topic, sick, well = m.topic("t"), m.part("t"), m.part("t", 1)
+        keys = {fnv1a(str(n).encode()) % 2: str(n) for n in range(10)}
+
+        def written(fd, number, text):
+            os.write(fd, json.dumps({"key": keys[number], "payload": text}).encode() + b"\n")
+            return fd
+
+        produce(sick, "before")
+        fd = os.open(topic + "/produce.jsonl", os.O_RDWR)
+        other = os.open(topic + "/produce.jsonl", os.O_WRONLY)
+        relay.lost = {"back"}
+        assert fails(os.fsync, written(fd, 0, "doubtful")) == errno.EIO
+        relay.lost = set()
+        relay.cut()
+        make_anew(cluster, stream_of(topic))
+        wait_for(lambda: "made anew" in xattr(sick, "poison_reason"), "the poison", 40)
+        assert fails(os.fsync, written(fd, 1, "one")) == errno.EIO
+        assert log(well) == b"one\n"
+        assert "p00000: 1 record that was sent to this partition" in read_file(topic + "/status").decode()
+        said = m.stderr().count("the first of them number 1 of what its writer has written")
+        for text in ("two", "three"):
+            os.fsync(written(other, 1, text))
+        written(fd, 1, "four")
+        wait_for(lambda: log(well) == b"one\ntwo\nthree\nfour\n", "the linger")
+        assert fails(os.fsync, written(fd, 1, "five")) == errno.EIO
+        assert m.stderr().count("number 1 of what its writer has written") == said == 1
+        assert os.read(fd, 1000) == b"p00001 0 0\np00001 3 3\np00001 4 4\n"
+        write_file(sick + "/ctl", b"reopen\n")
+        sync_until(fd)
+        assert log(sick) == b"doubtful\n" and log(well) == b"one\ntwo\nthree\nfour\nfive\n"
+        os.close(fd)
+        os.close(other)
+    finally:
+        relay.end()
         cluster.end()
 
 
