@@ -1,7 +1,8 @@
 /* naradctl config [MNT] TOPIC [KEY=VALUE ...]: shows a topic's settings, or changes those that are named.
  *
  * A change is one write to the topic's `config`, so all of it is done or nothing, and the daemon decides. What was wrong
- * with it is worked out afterwards, from the same table of settings that the daemon has. */
+ * with it is worked out afterwards, from the same table of settings that the daemon has; what that does not tell the daemon does,
+ * in the topic's status. */
 #include "ctl/cli.h"
 #include "ctl/json.h"
 #include "ctl/tree.h"
@@ -81,7 +82,7 @@ static int show(const char *topic, const char *dir, bool as_json, char **ret_why
 
 /* ---- changing ---- */
 
-/* Why the daemon may have refused lines, as far as settings and their values tell (g_free); else where it says so. */
+/* Why the daemon may have refused lines, as far as settings and their values tell (g_free). NULL: they do not. */
 static char *explain(const char *dir, const char *lines, int error)
 {
     g_autofree char *path = g_strconcat(dir, "/config", NULL);
@@ -93,7 +94,7 @@ static char *explain(const char *dir, const char *lines, int error)
         return g_strdup("fanout_delay_ms stays as it is while the topic is a child of another one; detach it first");
     if (error != -EINVAL || nrd_tree_read(path, &text) < 0 ||
         nrd_topic_config_apply(&config, text, strlen(text), NULL) < 0)
-        return g_strdup(g_strerror(-error));
+        return NULL;
     before = config;
     if (nrd_topic_config_apply(&config, lines, strlen(lines), &why) < 0)
         return why;
@@ -103,7 +104,16 @@ static char *explain(const char *dir, const char *lines, int error)
         return g_strdup(
             "retention_ms has to be an hour more than the delay of each child; the topic's status names the "
             "child");
-    return g_strdup("the topic's status says why");
+    return NULL;
+}
+
+/* What the daemon says of it, or the error. */
+static char *quote_daemon(const char *dir, int error, int64_t begun_ms)
+{
+    g_autofree char *refusal = nrd_tree_refusal(dir, error, begun_ms);
+    return refusal ? g_steal_pointer(&refusal)
+                   : g_strdup_printf("%s; nothing was changed",
+                                     error == -EINVAL ? "the topic's status says why" : g_strerror(-error));
 }
 
 static int change(const char *dir, char **settings, char **ret_why)
@@ -111,10 +121,11 @@ static int change(const char *dir, char **settings, char **ret_why)
     g_autofree char *path = g_strconcat(dir, "/config", NULL);
     g_autofree char *joined = g_strjoinv("\n", settings);
     g_autofree char *lines = g_strconcat(joined, "\n", NULL);
+    int64_t begun_ms = g_get_real_time() / 1000;
     int rc = nrd_tree_write(path, lines);
     if (rc < 0) {
         g_autofree char *why = explain(dir, lines, rc);
-        *ret_why = g_strdup_printf("%s; nothing was changed", why);
+        *ret_why = why ? g_strdup_printf("%s; nothing was changed", why) : quote_daemon(dir, rc, begun_ms);
     }
     return rc;
 }

@@ -52,17 +52,24 @@ static void log_refusal(NrdHandle *handle, const char *line, size_t size, const 
     nrd_topic_refuse(handle->topic, partition, "ctl: %s refused: %s", text, why);
 }
 
-static const char *why_failed(const NrdCtlCommand *command, int error)
+/* g_free. Of a partition that is out of service there is a reason for whatever fails. */
+static char *why_failed(NrdHandle *handle, const NrdCtlCommand *command, int error)
 {
+    NrdPartitionInfo info = { .reason = NULL };
+    if (error == -EIO && handle->partition)
+        nrd_partition_info(handle->partition, &info);
+    g_autofree char *reason = info.reason;
+    if (reason && *reason)
+        return g_strdup_printf("%s: %s", g_strerror(-error), reason);
     if (error != -EINVAL)
-        return g_strerror(-error);
+        return g_strdup(g_strerror(-error));
     switch (command->verb) {
     case NRD_CTL_DELETE:
-        return "that is not this topic's incarnation id; read the xattr user.narad.incarnation";
+        return g_strdup("that is not this topic's incarnation id; read the xattr user.narad.incarnation");
     case NRD_CTL_PARTITIONS:
-        return "the number of partitions only grows, to 1024 at most";
+        return g_strdup("the number of partitions only grows, to 1024 at most");
     default:
-        return "the offset is above the high watermark";
+        return g_strdup("the offset is above the high watermark");
     }
 }
 
@@ -114,8 +121,10 @@ static void ctl_write(NrdHandle *handle, fuse_req_t req, const char *buf, size_t
         error = parse(buf + pos, length, &command, &why);
         if (error == 0)
             error = run(handle, &command);
-        if (error < 0 && !told_by_engine(handle, &command, error))
-            log_refusal(handle, buf + pos, length, why_failed(&command, error));
+        if (error < 0 && !told_by_engine(handle, &command, error)) {
+            g_autofree char *reason = why_failed(handle, &command, error);
+            log_refusal(handle, buf + pos, length, reason);
+        }
         if (error == 0)
             pos = MIN(pos + length + 1, size);
     }

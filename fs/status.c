@@ -218,6 +218,18 @@ static void append_refusal(GString *text, NrdTopic *topic)
     g_string_append_printf(text, ": %s\n", refusal);
 }
 
+/* Of a setting that is more than the engine can do. */
+static void append_longest(GString *text, NrdTopic *topic)
+{
+    g_autofree char *set = nrd_topic_config_value(topic, "max_record_bytes");
+    int64_t longest = nrd_topic_max_record_bytes(topic);
+    if (set && g_ascii_strtoll(set, NULL, 10) > longest)
+        g_string_append_printf(text,
+                               "longest      %" G_GINT64_FORMAT
+                               " bytes of a record: the servers take no more, though max_record_bytes is %s\n",
+                               MAX(longest, 0), set);
+}
+
 static char *topic_status_text(NrdNode *node)
 {
     NrdTopic *topic = node->topic;
@@ -231,6 +243,7 @@ static char *topic_status_text(NrdNode *node)
     g_string_append_printf(text, "incarnation  %s\ncreated      ", nrd_topic_incarnation(topic));
     nrd_append_time(text, nrd_topic_created_ms(topic));
     g_string_append_printf(text, "\npartitions   %u\n", n);
+    append_longest(text, topic);
     append_parent(text, node->fs, topic);
     append_children(text, topic);
     g_string_append_c(text, '\n');

@@ -229,6 +229,28 @@ static int refuse(const char *sentence)
     return -EINVAL;
 }
 
+/* Those of the local engine that nothing here goes by. */
+static int refuse_meaningless(const NrdMountOptions *options)
+{
+    const char *const given[][2] = {
+        { options->idle_close, "idle_close_ms" },
+        { options->retention_check, "retention_check_ms" },
+        { options->cold_walk, "cold_retention_walk_ms" },
+        { options->cache, "cache_bytes" },
+    };
+    for (size_t i = 0; i < G_N_ELEMENTS(given); i++) {
+        if (!given[i][0])
+            continue;
+        fprintf(
+            stderr,
+            "naradfs: option %s means nothing with engine=jetstream, whose servers keep records as they will: leave "
+            "it out\n",
+            given[i][1]);
+        return -EINVAL;
+    }
+    return 0;
+}
+
 /* Records in NATS JetStream need no data directory: what stands for it is the mount point, or, as mount(8) writes it, the
  * servers, or "none". */
 static int interpret_jetstream(NrdMountOptions *options)
@@ -247,7 +269,9 @@ static int interpret_jetstream(NrdMountOptions *options)
         return refuse(
             "option fsync: only fsync=asserted means something: that every server syncs before it acknowledges");
     options->fsync_asserted = options->fsync != NULL;
-    int rc = nrd_mount_servers_check(options);
+    int rc = refuse_meaningless(options);
+    if (rc == 0)
+        rc = nrd_mount_servers_check(options);
     if (rc == 0)
         rc = read_amount("replicas", options->replicas, 1, 5, &replicas);
     options->n_replicas = (uint32_t)replicas;

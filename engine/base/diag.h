@@ -104,6 +104,7 @@ typedef enum NrdCounter {
     NRD_COUNTER_SERVER_RECONNECTS,   /* ... that were made again */
     NRD_COUNTER_SERVERS_SILENT,      /* requests to them that were not answered in their time */
     NRD_COUNTER_PUBLISH_RETRIES,     /* records that were sent to them once more */
+    NRD_COUNTER_REROUTED,            /* ... that went to another partition, as their own takes nothing */
     NRD_N_COUNTERS,
 } NrdCounter;
 

@@ -141,7 +141,7 @@ static int create_admin_held(NrdEngine *engine, const NrdTopicRecord *record, Nr
         rc = nrd_js_store_vacancy(engine, record->name, &revision, ret_why);
     if (rc < 0)
         return rc;
-    rc = nrd_js_topic_make_streams(engine, record, 0);
+    rc = nrd_js_topic_make_streams(engine, record, 0, ret_why);
     if (rc < 0) {
         nrd_js_streams_abandon_admin_held(engine, record);
         return rc;
@@ -198,8 +198,7 @@ static int remove_record_admin_held(NrdTopic *topic, const NrdTopicRecord *recor
     if (rc == 0)
         nrd_js_streams_abandon_admin_held(engine, record);
     else
-        nrd_diag(NRD_LEVEL_ERROR, nrd_js_topic_place(topic), "the topic could not be removed: %s",
-                 why ? why : g_strerror(-rc));
+        nrd_topic_refuse(topic, NRD_NO_PARTITION, "the topic was not deleted: %s", why ? why : g_strerror(-rc));
     return rc;
 }
 

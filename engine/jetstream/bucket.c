@@ -69,8 +69,7 @@ int nrd_js_bucket_look_admin_held(NrdEngine *engine, int64_t patience_ms, char *
     if (rc == 0 && engine->bucket_created[0] == '\0')
         g_strlcpy(engine->bucket_created, info.created, sizeof engine->bucket_created);
     if (rc == -ENOENT)
-        fault = "the bucket of topics (" NRD_JS_KV_STREAM ") is gone from the servers: restore it there; until then no "
-                "topic can be made, changed or removed";
+        fault = NRD_JS_BUCKET_IS_GONE;
     else if (strcmp(engine->bucket_created, info.created) != 0)
         fault = "the bucket of topics (" NRD_JS_KV_STREAM ") was made anew: start this mount again, which then has the "
                 "topics of that one; until then no topic can be made, changed or removed";

@@ -180,8 +180,8 @@ char *nrd_js_conn_options_why(const NrdEngineOptions *how, natsStatus status, co
     g_autofree char *shown = nrd_url_without_secrets(how->url);
     const char *place = last && last[0] == '(' ? strstr(last, "): ") : NULL; /* in the library's source */
     const char *said = !last || of != status ? "" : place ? place + strlen("): ") : last;
-    if (strcmp(said, natsStatus_GetText(status)) == 0)
-        said = "";
-    return g_strdup_printf("none of the NATS servers %s could be used: %s%s%s; %s", shown, natsStatus_GetText(status),
-                           *said ? ": " : "", said, todo_of(status, said));
+    const char *text = natsStatus_GetText(status);
+    bool twice = strstr(said, text) != NULL; /* the library says it itself, with or without more */
+    return g_strdup_printf("none of the NATS servers %s could be used: %s%s%s; %s", shown, twice ? "" : text,
+                           twice || !*said ? "" : ": ", said, todo_of(status, said));
 }

@@ -60,6 +60,10 @@ void nrd_js_topic_keep_refusal(NrdTopic *topic, char *text);
     "fan-out is not built for JetStream; a program that consumes one topic, produces to the other and settles after "  \
     "its fsync copies as well"
 
+#define NRD_JS_BUCKET_IS_GONE                                                                                          \
+    "the bucket of topics (" NRD_JS_KV_STREAM ") is gone from the servers: restore it there; until then no topic can " \
+    "be made, changed or removed"
+
 typedef struct NrdJsPulls NrdJsPulls;
 typedef struct NrdJsLeases NrdJsLeases;
 
@@ -221,8 +225,9 @@ int nrd_js_topic_usable(NrdTopic *topic) NRD_MUST_CHECK; /* -EIDRM, -EIO */
 /* ---- streams.c: those of a topic, many at once. Each blocks, and stops at the first failure, which it tells ---- */
 
 /* Streams for partitions [from, config.partitions). One that is there already is set to the record; then the topic's record in
- * the bucket has another revision, and -EBUSY: a removal has closed it. */
-int nrd_js_topic_make_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t from) NRD_MUST_CHECK;
+ * the bucket has another revision, and -EBUSY: a removal has closed it. *ret_why (g_free): why not. */
+int nrd_js_topic_make_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t from,
+                              char **ret_why) NRD_MUST_CHECK;
 /* The one of that partition. */
 int nrd_js_topic_make_stream(NrdEngine *engine, const NrdTopicRecord *record, uint32_t number) NRD_MUST_CHECK;
 /* Sets those of partitions [0, end) to the record's retention. *ret_why (g_free): why not. */

@@ -22,6 +22,8 @@ bool nrd_js_outbox_find_place_locked(const NrdJsOutbox *outbox, NrdJsOut *record
         NrdPartition *next = i == 0 ? own : nrd_js_topic_partition(outbox->topic, (own->number + i) % n);
         if (!is_well(next))
             continue;
+        if (i > 0)
+            nrd_counter_add(NRD_COUNTER_REROUTED, 1);
         record->partition = next;
         return true;
     }

@@ -52,6 +52,15 @@ typedef struct Change {
 #define HEADER_BYTES ((LONGEST_KEY + 2) / 3 * 4 + 512)
 #define MAX_TRIES 10 /* against daemons that keep changing the same topic */
 
+/* What was sent and not answered may be written all the same; without the bucket nothing was sent. */
+static void tell_not_written(NrdTopic *topic, int rc, const char *why)
+{
+    g_autofree char *fault = nrd_js_bucket_fault(topic->engine);
+    nrd_topic_refuse(topic, NRD_NO_PARTITION, "the topic's record could not be written: %s; %s",
+                     why ? why : g_strerror(-rc),
+                     fault ? "nothing was changed" : "once the servers answer, its config shows whether it was");
+}
+
 /* Once. -EBUSY: see replace_record. Guard held. */
 static int try_change(NrdTopic *topic, const Change *change)
 {
@@ -68,8 +77,7 @@ static int try_change(NrdTopic *topic, const Change *change)
     if (writes)
         rc = replace_record(topic, record, &revision, &why);
     if (writes && rc < 0 && rc != -EBUSY)
-        nrd_topic_refuse(topic, NRD_NO_PARTITION, "the topic's record could not be written: %s",
-                         why ? why : g_strerror(-rc));
+        tell_not_written(topic, rc, why);
     if (rc == 0 && change->finish)
         rc = change->finish(topic, change, before, record, revision);
     nrd_topic_record_free(before);
@@ -194,7 +202,10 @@ static int apply_config(NrdTopic *topic, NrdTopicRecord *record, const Change *c
     rc = check_config(topic, &old, &record->config);
     if (rc == 0 && old.partitions < record->config.partitions)
         *change->ret_made = (uint32_t)record->config.partitions;
-    return rc < 0 ? rc : nrd_js_topic_make_streams(topic->engine, record, (uint32_t)old.partitions);
+    if (rc < 0)
+        return rc;
+    rc = nrd_js_topic_make_streams(topic->engine, record, (uint32_t)old.partitions, &why);
+    return rc < 0 && rc != -EBUSY ? refuse(topic, rc, why) : rc;
 }
 
 /* The topic was removed meanwhile, by who did not know of them. */

@@ -73,7 +73,13 @@ static int try_write(NrdEngine *engine, const char *name, GBytes *text, uint64_t
     uint64_t now = 0;
     gsize size = 0;
     g_autofree char *subject = subject_of(name);
-    int rc = nrd_js_stream_info(engine->conn, NRD_JS_KV_STREAM, NRD_JS_PATIENCE_MS, &bucket, ret_why);
+    int rc = nrd_js_bucket_usable(engine, ret_why);
+    if (rc == 0)
+        rc = nrd_js_stream_info(engine->conn, NRD_JS_KV_STREAM, NRD_JS_PATIENCE_MS, &bucket, ret_why);
+    if (rc == -ENOENT && ret_why) {
+        g_free(*ret_why);
+        *ret_why = g_strdup(NRD_JS_BUCKET_IS_GONE);
+    }
     if (rc == 0)
         rc = revision_of(engine, name, &now, ret_why);
     if (rc < 0)

@@ -111,10 +111,10 @@ static int make_one(const Work *work, uint32_t number, const char *stream, const
     return rc == -EEXIST ? adopt_one(work, stream, subject, ret_why) : rc;
 }
 
-int nrd_js_topic_make_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t from)
+int nrd_js_topic_make_streams(NrdEngine *engine, const NrdTopicRecord *record, uint32_t from, char **ret_why)
 {
     Work work = { .engine = engine, .record = record, .fn = make_one };
-    return do_all(&work, from, n_partitions(record), NULL);
+    return do_all(&work, from, n_partitions(record), ret_why);
 }
 
 int nrd_js_topic_make_stream(NrdEngine *engine, const NrdTopicRecord *record, uint32_t number)

@@ -121,6 +121,9 @@ char *nrd_js_engine_metrics(NrdEngine *engine)
            nrd_counter_get(NRD_COUNTER_SERVERS_SILENT));
     append(text, "narad_publish_retries_total", "counter", "Records that were sent once more, under the same id.",
            nrd_counter_get(NRD_COUNTER_PUBLISH_RETRIES));
+    append(text, "narad_rerouted_records_total", "counter",
+           "Records produced to a topic as a whole that went to another partition, as their own was poisoned.",
+           nrd_counter_get(NRD_COUNTER_REROUTED));
     append(text, "narad_outbox_bytes", "gauge", "Memory of records that no server has acknowledged yet.",
            atomic_load(&engine->outbox_bytes));
     append_summary(text, engine);

@@ -609,6 +609,7 @@ def test_a_topic_goes_around_a_poisoned_partition(tmp_path, mount_on, how):  # n
             assert waits.join(40) == b"w0\n"
             reader.sync()
         os.close(writer)
+        assert metric(m, "narad_rerouted_records_total") == 10
         produce(topic, *['{"key": "%d", "payload": "k%d"}' % (i, i) for i in range(20)], name="produce.jsonl")
         assert len(read_file(topic + "/drain").splitlines()) == 39
         assert number(well, "hwm") == 43 and cluster.stream_info(stream)["state"]["last_seq"] == last

@@ -4,12 +4,14 @@ import errno
 import json
 import os
 import re
+import subprocess
 import time
 
 import pytest
 
+from copying import NARADCTL
 from nats import Cluster, why_not
-from support import Mount, configure, fails, log, produce, read_file, write_file, xattr
+from support import NARADFS, ROOT, Background, Mount, configure, fails, log, produce, read_file, write_file, xattr
 from test_jetstream import mount_on, servers, stream_of  # noqa: F401 (fixtures)
 
 pytestmark = [
@@ -126,3 +128,127 @@ def test_more_copies_than_servers(full_server, mount_on):
     mount_on(full_server).stop()  # the bucket is there
     m = mount_on(full_server, "replicas=3", "n")
     assert "replicas=3, and 1 server is known" in m.stderr()
+
+
+# -- the tables of docs/scale-out.md
+
+
+def table(first):
+    """Names in the first column -> what is said of them."""
+    text = read_file(ROOT + "/docs/scale-out.md").decode().split(f"| {first} | here |\n")[1].split("\n\n")[0]
+    rows = [row.split(" | ", 1) for row in text.splitlines()[1:]]
+    return {name: said for names, said in rows for name in re.findall(r"`(\w+)`", names)}
+
+
+OPTIONS = {"uid": 0, "gid": 0, "umask": 22, "partial_bytes": 1000000, "max_threads": 20, "log_level": "info", "retention_ms": 5000,
+           "partitions": 2, "idle_close_ms": 1000, "retention_check_ms": 1000, "cold_retention_walk_ms": 0,
+           "cache_bytes": 1000000, "codec": "zstd", "allow_other": None, "ro": None, "nonempty": None}
+TAKEN = "as elsewhere"
+
+
+def test_every_option_of_the_local_engine(servers, mount_on):
+    """It is taken, or refused with a sentence, as the table says, which has all of them."""
+    usage = subprocess.run([NARADFS, "-h"], check=True, stdout=subprocess.PIPE, timeout=30).stdout.decode()
+    local = usage.split("-o OPTION[,OPTION]")[1].split("and those of libfuse")[0]
+    there = table("option of the mount")
+    found = set(re.findall(r"^ {23}(\w+)", local, re.M)) | set(re.findall(r"[ ,](\w+)=", local)) | {"allow_other"}
+    assert set(there) == found == set(OPTIONS)
+    taken = []
+    for option, value in OPTIONS.items():
+        text = option if value is None else f"{option}={value}"
+        if there[option].startswith(TAKEN):
+            taken += [text] if option != "ro" else []
+            continue
+        m = mount_on(servers, text, start=False)
+        assert not m.try_start() and f"{option} means nothing" in m.stderr(), option
+    m = mount_on(servers, ",".join(taken))
+    os.mkdir(m.topic("of-options"))
+    assert xattr(m.topic("of-options"), "retention_ms") == "5000" and xattr(m.topic("of-options"), "partitions") == "2"
+    mount_on(servers, "ro")
+
+
+SETTINGS = {"partitions": 2, "retention_ms": 5000, "linger_ms": 7, "visibility_timeout_ms": 5000, "max_in_flight": 50,
+            "consume_wait_ms": 0, "retention_bytes": 64 << 20, "max_record_bytes": 2 << 20, "segment_bytes": 65536, "codec": "zstd",
+            "zstd_level": 4, "max_acked_ahead": 50, "fanout_delay_ms": 50}
+
+
+@pytest.fixture
+def generous(tmp_path):
+    """A server that takes long messages."""
+    one = Cluster(tmp_path / "generous", 1, settings="max_payload: 8M\n").start()
+    yield one
+    for mount in list(Mount.live):
+        mount.destroy()
+    one.end()
+
+
+def test_every_setting(generous, mount_on):
+    m = mount_on(generous)
+    m.make("of-settings")
+    topic = m.topic("of-settings")
+    there = table("setting of a topic")
+    default = dict(line.split("=") for line in read_file(topic + "/config").decode().splitlines())
+    assert set(there) == set(default) == set(SETTINGS)
+    for key, value in SETTINGS.items():
+        if "EOPNOTSUPP" in there[key]:
+            assert fails(lambda key=key, value=value: configure(topic, **{key: value})) == errno.EOPNOTSUPP, key
+            configure(topic, **{key: default[key]})
+            assert f"config refused: {key}" in read_file(topic + "/status").decode()
+        else:
+            configure(topic, **{key: value})
+        assert xattr(topic, key) == (default[key] if "EOPNOTSUPP" in there[key] else str(value)), key
+    assert fails(lambda: configure(topic, retention_bytes=1 << 20)) == errno.EINVAL
+
+
+def test_the_longest_record_that_is_in_force_is_shown(full_server, mount_on):
+    """A megabyte by default, which servers that take a megabyte do not take with what goes with it."""
+    m = mount_on(full_server)
+    m.make("t")
+    topic = m.topic("t")
+    limit = (1 << 20) - 63 * 1024
+    assert "longest      %d bytes of a record: the servers take no more, though max_record_bytes is 1048576" % limit \
+        in read_file(topic + "/status").decode()
+    produce(m.part("t"), b"z" * limit)
+    assert fails(lambda: produce(m.part("t"), b"z" * (limit + 1))) == errno.EMSGSIZE
+    assert fails(lambda: configure(topic, max_record_bytes=(1 << 20) + 1)) == errno.EINVAL
+    shown = read_file(topic + "/config")
+    write_file(topic + "/config", shown)
+    assert read_file(topic + "/config") == shown
+
+
+# -- why not
+
+
+def refused(*words):
+    """What naradctl says of what it could not do."""
+    done = subprocess.run([NARADCTL, *words], check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, timeout=100)
+    assert done.returncode == 1, done
+    return done.stderr.decode()
+
+
+def test_naradctl_says_why_the_servers_have_not_taken_it(tmp_path, mount_on):
+    """The bucket is gone, then the server: what could not be done, and why, is said by whoever asked for it."""
+    one = Cluster(tmp_path / "one", 1).start()
+    try:
+        m = mount_on(one)
+        m.make("t")
+        topic = m.topic("t")
+        change, grow = ("config", topic, "linger_ms=7"), ("ctl", topic, "partitions", "3")
+        delete, seek = ("delete", "--yes", topic), ("ctl", topic + "/p00000", "seek", "0")
+        assert one.ask("$JS.API.STREAM.DELETE.KV_narad")["success"]
+        assert fails(os.mkdir, m.topic("u")) == errno.EIO
+        for words in (change, grow):
+            said = refused(*words)
+            assert "could not be written: the bucket of topics (KV_narad) is gone from the servers: restore it" in said
+            assert "nothing was changed" in said
+        assert "was not deleted: the bucket of topics (KV_narad) is gone" in refused(*delete)
+        assert "was not deleted: the bucket" in read_file(topic + "/status").decode()
+        m.restart()
+        m.make("t")
+        one.servers[0].kill()
+        said = [Background(refused, *words) for words in (change, delete, seek)]
+        assert all("no NATS server c" in each.join(100) for each in said), [each.value for each in said]
+        assert "config shows whether it was" in said[0].value and '"delete ' in said[1].value
+    finally:
+        one.end()

@@ -125,11 +125,11 @@ def actions(topics):
 @pytest.mark.limit(60)
 def test_topics_come_and_go_under_traffic(m):
     pids = [client(6, n, action) for n, action in enumerate(actions(m.mnt + "/topics"))]
-    time.sleep(7)
+    ended = {pid: os.waitpid(pid, 0)[1] for pid in pids[:2]}  # who makes topics and deletes them
     for topic in os.listdir(m.mnt + "/topics"):  # who has begun to read before the topic was set to end that waits for ever
         write_file(f"{m.topic(topic)}/ctl", b"delete " + os.getxattr(m.topic(topic), "user.narad.incarnation") + b"\n")
-    statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-    assert statuses == [0] * len(pids)
+    ended |= {pid: os.waitpid(pid, 0)[1] for pid in pids[2:]}
+    assert [os.waitstatus_to_exitcode(status) for status in ended.values()] == [0] * len(pids)
     assert m.process.poll() is None, m.stderr()
     part = m.make("after")
     produce(part, "still here")
