@@ -9,6 +9,8 @@
 
 #define TRY_MS 5000
 #define PAUSE_MS 250
+#define STORED_MS 1500 /* in which a message that is published is stored, by a leader that is well */
+#define MOST_NUDGES 6
 #define NOBODY_MS 2000 /* a server that has just started may not know yet that others have JetStream */
 #define MS_IN_NS INT64_C(1000000)
 #define NAMES_ON_A_PAGE 1024
@@ -32,23 +34,39 @@ static int no_answer(NrdJsConn *conn, int64_t patience_ms, char **ret_why)
     return -EIO;
 }
 
-/* Asks until there is an answer, whatever it says, or no patience left. */
-static int ask_patiently(NrdJsConn *conn, const char *subject, const char *const *headers, const void *data,
-                         size_t size, int64_t patience_ms, NrdJsReadFn *read, void *ret_value, char **ret_why)
+#define NEVER "4611686018427387904" /* 2^62: no stream ends there */
+
+static const char *const never[] = { "Nats-Expected-Last-Sequence", NEVER, NULL };
+
+/* A server that leads a stream again, after others have, may take it to end where it ended for him (2.9: "high message lag"). Until
+ * as many messages have come as were refused under the others it loses each of them, without an answer. These are lost or refused,
+ * each time more of them, so that what is sent behind them is stored. */
+static void nudge(NrdJsConn *conn, const char *subject, unsigned n_before)
 {
+    for (unsigned n = n_before < MOST_NUDGES ? 1u << (2 * n_before) : 0; n > 0; n--)
+        nrd_js_tell_headers(conn, subject, never);
+}
+
+/* Asks until there is an answer, whatever it says, or no patience left. stores: it is published to a stream. */
+static int ask_for(NrdJsConn *conn, const char *subject, const char *const *headers, const void *data, size_t size,
+                   bool stores, int64_t patience_ms, NrdJsReadFn *read, void *ret_value, char **ret_why)
+{
+    unsigned n_nudges = 0;
     int64_t deadline_ms = nrd_clock_mono_ms() + patience_ms;
     if (ret_why)
         g_clear_pointer(ret_why, g_free);
     for (;;) {
         natsMsg *msg = NULL;
         int64_t left_ms = deadline_ms - nrd_clock_mono_ms();
-        int rc = nrd_js_ask(conn, subject, headers, data, size, CLAMP(left_ms, 1, TRY_MS), &msg);
+        int rc = nrd_js_ask(conn, subject, headers, data, size, CLAMP(left_ms, 1, stores ? STORED_MS : TRY_MS), &msg);
         if (rc == 0) {
             rc = read(natsMsg_GetData(msg), (size_t)natsMsg_GetDataLength(msg), ret_value, ret_why);
             natsMsg_Destroy(msg);
         }
         if (rc != -EAGAIN && rc != -ETIMEDOUT)
             return rc;
+        if (stores && rc == -ETIMEDOUT)
+            nudge(conn, subject, n_nudges++);
         if (nrd_clock_mono_ms() + PAUSE_MS >= deadline_ms)
             return no_answer(conn, patience_ms, ret_why);
         if (!nrd_js_pause(conn, PAUSE_MS))
@@ -60,7 +78,7 @@ static int ask_api(NrdJsConn *conn, const char *verb, const char *stream, const 
                    NrdJsReadFn *read, void *ret_value, char **ret_why)
 {
     g_autofree char *subject = g_strdup_printf("$JS.API.%s.%s", verb, stream);
-    return ask_patiently(conn, subject, NULL, json, strlen(json), patience_ms, read, ret_value, ret_why);
+    return ask_for(conn, subject, NULL, json, strlen(json), false, patience_ms, read, ret_value, ret_why);
 }
 
 /* For requests whose answer says nothing but whether they succeeded. */
@@ -262,14 +280,11 @@ int nrd_js_put(NrdJsConn *conn, const char *subject, const void *data, size_t si
         headers[n++] = "KV-Operation";
         headers[n++] = "DEL";
     }
-    return ask_patiently(conn, subject, headers, data, size, NRD_JS_PATIENCE_MS, nrd_js_read_published, ret_sequence,
-                         ret_why);
+    return ask_for(conn, subject, headers, data, size, true, NRD_JS_PATIENCE_MS, nrd_js_read_published, ret_sequence,
+                   ret_why);
 }
-
-#define NEVER "4611686018427387904" /* 2^62: no stream ends there */
 
 int nrd_js_probe_last(NrdJsConn *conn, const char *subject, int64_t patience_ms, uint64_t *ret_last, char **ret_why)
 {
-    static const char *const headers[] = { "Nats-Expected-Last-Sequence", NEVER, NULL };
-    return ask_patiently(conn, subject, headers, "", 0, patience_ms, nrd_js_read_wrong_last, ret_last, ret_why);
+    return ask_for(conn, subject, never, "", 0, true, patience_ms, nrd_js_read_wrong_last, ret_last, ret_why);
 }

@@ -94,6 +94,8 @@ int nrd_js_ask(NrdJsConn *conn, const char *subject, const char *const *headers,
 /* A message without an answer; a failure is told by what does not come of it, as is a loss of the connection before it was
  * sent. Does not wait. */
 void nrd_js_tell(NrdJsConn *conn, const char *subject, const char *reply, const char *text);
+/* The same, of a message that is its headers (as of nrd_js_request). */
+void nrd_js_tell_headers(NrdJsConn *conn, const char *subject, const char *const *headers);
 /* As nrd_js_request_before; nobody is called. */
 void nrd_js_tell_before(NrdJsConn *conn, const char *subject, const char *text, const NrdJsLeaseEnd *end);
 

@@ -265,9 +265,8 @@ int nrd_js_ask(NrdJsConn *conn, const char *subject, const char *const *headers,
     return waiting.error;
 }
 
-static void tell(NrdJsConn *conn, const char *subject, const char *reply, const char *text, int64_t not_after_ms)
+static void tell(NrdJsConn *conn, natsMsg *msg, int64_t not_after_ms)
 {
-    natsMsg *msg = new_message(subject, reply, NULL, text, strlen(text));
     g_mutex_lock(&conn->lock);
     if (msg && nrd_js_conn_is_up(conn))
         nrd_js_sending_push_locked(conn, &(NrdJsSending){ .not_after_ms = not_after_ms, .msg = g_steal_pointer(&msg) });
@@ -277,14 +276,19 @@ static void tell(NrdJsConn *conn, const char *subject, const char *reply, const 
 
 void nrd_js_tell(NrdJsConn *conn, const char *subject, const char *reply, const char *text)
 {
-    tell(conn, subject, reply, text, 0);
+    tell(conn, new_message(subject, reply, NULL, text, strlen(text)), 0);
+}
+
+void nrd_js_tell_headers(NrdJsConn *conn, const char *subject, const char *const *headers)
+{
+    tell(conn, new_message(subject, NULL, headers, "", 0), 0);
 }
 
 void nrd_js_tell_before(NrdJsConn *conn, const char *subject, const char *text, const NrdJsLeaseEnd *end)
 {
     g_autofree char *reply =
         end->there_ms > 0 ? reply_subject(conn, atomic_fetch_add(&conn->next_token, 1), end) : NULL;
-    tell(conn, subject, reply, text, end->here_ms);
+    tell(conn, new_message(subject, reply, NULL, text, strlen(text)), end->here_ms);
 }
 
 void nrd_js_unsubscribe(NrdJsConn *conn, natsSubscription *sub)

@@ -73,7 +73,7 @@ class Server:
             self.process.kill()
             self.process.wait(30)
 
-    def ask(self, subject, payload=b"", limit_s=5, user=None):
+    def ask(self, subject, payload=b"", limit_s=5, user=None, headers=None):
         """One request, its answer as JSON. Raises OSError when there is none."""
         who = {"user": user, "pass": user} if user else {}
         options = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, **who}
@@ -81,8 +81,11 @@ class Server:
             connection.settimeout(limit_s)
             file = connection.makefile("rwb")
             file.readline()  # INFO
+            head = "".join(f"{key}: {value}\r\n" for key, value in headers.items()) if headers else ""
+            head = f"NATS/1.0\r\n{head}\r\n" if head else ""
+            sizes = f"{len(head)} {len(head) + len(payload)}" if head else f"{len(payload)}"
             file.write(f"CONNECT {json.dumps(options)}\r\nSUB _INBOX.test 1\r\n"
-                       f"PUB {subject} _INBOX.test {len(payload)}\r\n".encode() + payload + b"\r\n")
+                       f"{'HPUB' if head else 'PUB'} {subject} _INBOX.test {sizes}\r\n{head}".encode() + payload + b"\r\n")
             file.flush()
             while True:
                 line = file.readline().split()
@@ -152,13 +155,13 @@ class Cluster:
         for server in self.servers:
             server.end()
 
-    def ask(self, subject, payload=b"", user=None):
+    def ask(self, subject, payload=b"", user=None, headers=None):
         failure = None
         for server in self.servers:
             if server.process.poll() is not None:
                 continue
             try:
-                return server.ask(subject, payload, user=user)
+                return server.ask(subject, payload, user=user, headers=headers)
             except OSError as error:
                 failure = error
         raise failure or OSError("no server runs")
@@ -176,6 +179,17 @@ class Cluster:
             return next((server for server in self.servers if server.name == name), None)
 
         return wait_for(leader, "a leader", 40, 0.1)
+
+    def step_down(self, stream, until):
+        """Until a server leads it that `until` takes."""
+        def led():
+            leader = self.leader_of(stream)
+            if until(leader):
+                return leader
+            self.ask("$JS.API.STREAM.LEADER.STEPDOWN." + stream)
+            return None
+
+        return wait_for(led, "another leader", 100, 0.2)
 
     def wait_copies(self, stream, limit_s=60):
         """Until every copy of the stream is current."""

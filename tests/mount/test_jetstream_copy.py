@@ -2,11 +2,12 @@
 depend on what stands behind the mounts."""
 
 import os
+import shutil
 import signal
 
 import pytest
 from copying import copy, ended, frontier, produce_bin, records, refused, same, start_copy  # noqa: F401
-from support import drain, log, number, produce, read_file, take, wait_for
+from support import Consumer, drain, log, number, produce, read_file, take, wait_for, write_file
 from test_copy import ODD, big
 from test_jetstream import LEADERLESS_S, m, mount_on, name, own_servers, pytestmark, servers, stream_of  # noqa: F401
 
@@ -34,6 +35,65 @@ def test_up_and_back(local, m, name):  # noqa: F811
         assert same(m.part(name, i), local.part("back", i)) == n
     assert frontier(local.part("back", 1)) == n
     assert "0 new" in copy(local.topic(name), m.topic(name))[0]
+
+
+def settle_one(part):
+    with Consumer(part) as consumer:
+        assert consumer.read() == b"a\n"
+        consumer.sync()
+
+
+def test_a_backup_with_copy(local, m, name):  # noqa: F811
+    """As docs/scale-out.md has it: to a local engine, again when there is more, and from there when the topic is gone."""
+    m.make(name, partitions=2)
+    backup, topic = local.topic(name), m.topic(name)
+    for i in range(2):
+        produce(m.part(name, i), "a", "b")
+    settle_one(m.part(name))
+    assert copy(topic, backup)[0].count("2 records verified, 2 new") == 2
+    produce(m.part(name), "c")
+    drain(m.part(name, 1))
+    assert "3 records verified, 1 new" in copy(topic, backup)[0]
+    write_file(topic + "/ctl", b"delete %s\n" % os.getxattr(topic, "user.narad.incarnation"))
+    assert name not in os.listdir(m.mnt + "/topics")
+    copy(backup, topic)
+    assert log(m.part(name)) == b"a\nb\nc\n" and log(m.part(name, 1)) == b"a\nb\n"
+    assert [frontier(m.part(name, i)) for i in range(2)] == [frontier(local.part(name, i)) for i in range(2)] == [1, 2]
+    assert drain(m.part(name)) == b"b\nc\n"
+
+
+@pytest.mark.limit(200)
+def test_a_backup_of_the_servers_folders(own_servers, mount_on):  # noqa: F811
+    """Of all of them, while none runs; put back in the same way, and mounted afterwards, all is as it was."""
+    def end():
+        for server in own_servers.servers:
+            server.process.terminate()
+        for server in own_servers.servers:
+            server.process.wait(60)
+
+    m = mount_on(own_servers)  # noqa: F811
+    part = m.make("t")
+    produce(part, "a", "b")
+    settle_one(part)
+    m.stop()
+    end()
+    for server in own_servers.servers:
+        shutil.copytree(server.store, server.store + ".backup")
+    own_servers.start()
+    m.start()
+    produce(part, "c")
+    m.make("u")
+    m.stop()
+    end()
+    for server in own_servers.servers:
+        shutil.rmtree(server.store)
+        os.rename(server.store + ".backup", server.store)
+    own_servers.start()
+    m.start()
+    assert os.listdir(m.mnt + "/topics") == ["t"]
+    assert log(part) == b"a\nb\n" and drain(part) == b"b\n"
+    produce(part, "d")
+    assert log(part) == b"a\nb\nd\n" and "state        ok" in read_file(m.mnt + "/status").decode()
 
 
 def test_log_bin(m, name):  # noqa: F811

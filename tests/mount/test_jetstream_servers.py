@@ -759,6 +759,27 @@ def test_a_bucket_of_topics_that_has_gone_back(tmp_path, mount_on):  # noqa: F81
         cluster.end()
 
 
+def test_a_server_that_leads_the_bucket_again(own_servers, mount_on):  # noqa: F811
+    """It goes on counting where it ended, and loses, in silence, as many messages as have come meanwhile; a topic is made and changed
+    all the same."""
+    def refuse():
+        for _ in range(20):
+            assert "error" in own_servers.ask("$KV.narad.none", headers={"Nats-Expected-Last-Sequence": 1 << 40})
+
+    m = mount_on(own_servers)
+    first = own_servers.leader_of("KV_narad")
+    m.make("t")
+    for n in range(30):
+        configure(m.topic("t"), linger_ms=n)
+    refuse()
+    own_servers.step_down("KV_narad", lambda leader: leader is not first)
+    refuse()
+    own_servers.step_down("KV_narad", lambda leader: leader is first)
+    os.mkdir(m.topic("u"))
+    configure(m.topic("u"), linger_ms=7)
+    os.rmdir(m.topic("u"))
+
+
 # -- many partitions, several mounts
 
 
