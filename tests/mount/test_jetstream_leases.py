@@ -678,6 +678,21 @@ def test_a_poll_is_told_of_poison(m, name, servers, whole):
 # -- those who wait for one topic do not hold up others
 
 
+class Opened:
+    def __init__(self, path):
+        self.path = path
+
+    def __enter__(self):
+        self.fd = os.open(self.path, os.O_RDONLY)
+        return self.fd
+
+    def __exit__(self, *exception):
+        try:
+            os.close(self.fd)
+        except OSError:
+            pass
+
+
 @pytest.mark.limit(200)
 def test_waits_for_a_silent_stream_hold_up_no_fsync(tmp_path, mount_on):
     """The only copy of one topic hangs: forty readers look for its consumer, and fsyncs of another topic return."""
@@ -711,3 +726,54 @@ def test_waits_for_a_silent_stream_hold_up_no_fsync(tmp_path, mount_on):
         cluster.end()
         for each in readers:
             each.close()
+
+
+@pytest.mark.limit(200)
+@pytest.mark.parametrize("used", [False, True])
+def test_a_drain_does_not_end_while_a_partition_is_silent(tmp_path, mount_on, used):
+    """The only copy of some of a topic's partitions hangs: the others are drained, then it is an error and not the end, whether the
+    mount has taken from the silent ones before or not."""
+    cluster = Cluster(tmp_path / "nats", 3).start()
+    try:
+        m = mount_on(cluster, "replicas=1")
+        m.make("t", partitions=6)
+        topic = m.topic("t")
+        leaders = [cluster.leader_of(stream_of(topic, number)) for number in range(6)]
+        records = cluster.leader_of("KV_narad")
+        hung = next(each for each in leaders if each != records)
+        well = next(each for each in leaders if each != hung)
+        other = mount_on(SimpleNamespace(url=f"nats://127.0.0.1:{well.port}"), "replicas=1")
+        topic = other.topic("t")
+        if used:
+            for number in range(6):
+                produce(other.part("t", number), "before")
+            assert read_file(topic + "/drain") == b"before\n" * 6
+        for number in range(6):
+            produce(other.part("t", number), str(number))
+        hung.hang()
+        rest = {b"%d\n" % number for number in range(6) if leaders[number] == hung}
+        got, error = b"", None
+        with Opened(topic + "/drain") as fd:
+            while not error:
+                try:
+                    read = os.read(fd, 4096)
+                except OSError as failure:
+                    error = failure
+                    continue
+                assert read, got  # not the end
+                got += read
+        assert error.errno == errno.EIO and not rest & set(got.splitlines(True)), (got, rest)
+        hung.process.send_signal(signal.SIGCONT)
+
+        def drained():
+            nonlocal got
+            try:
+                got += read_file(topic + "/drain")
+            except OSError:
+                return False
+            return rest <= set(got.splitlines(True))
+
+        wait_for(drained, "the others", 60)
+        assert {b"%d\n" % number for number in range(6)} == set(got.splitlines(True))
+    finally:
+        cluster.end()

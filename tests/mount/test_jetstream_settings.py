@@ -75,6 +75,11 @@ def test_retention_reaches_the_streams(servers, mount_on):
     for number in range(3):
         config = servers.stream_info(stream_of(topic, number))["config"]
         assert (config["max_age"], config["max_bytes"]) == (7_200_000 * 1_000_000, 64 << 20)
+        assert config["duplicate_window"] == 120 * 10**9
+    for seconds in (7, 200):  # servers take no window of ids that is longer than they keep messages
+        configure(topic, retention_ms=seconds * 1000)
+        config = servers.stream_info(stream_of(topic))["config"]
+        assert (config["max_age"], config["duplicate_window"]) == (seconds * 10**9, min(seconds, 120) * 10**9)
     # what somebody else has done to a stream the next write that names a retention sets right
     configure(topic, retention_ms=7_200_000)
     write_file(topic + "/ctl", b"delete %s\n" % os.getxattr(topic, "user.narad.incarnation"))
