@@ -602,12 +602,6 @@ typedef enum NrdFrom { NRD_FROM_START, NRD_FROM_END, NRD_FROM_OFFSET } NrdFrom;
 int nrd_reader_open(NrdPartition *partition, NrdFrom from, uint64_t offset, NrdReader **ret_reader) NRD_MUST_CHECK;
 uint64_t nrd_reader_size(NrdReader *reader); /* never blocks on the disk */
 int nrd_reader_read(NrdReader *reader, uint64_t pos, void *buf, size_t size, size_t *ret_size) NRD_MUST_CHECK;
-
-/* The same for who mostly reads on, into *buf, size bytes of g_malloc, which may be freed and exchanged for others of that
- * kind; and what is called when the answer is on its way: it reads what such a reader asks for next, up to as much again.
- * It tells no errors: the next read meets them. Both block as a read does. */
-int nrd_reader_read_in_order(NrdReader *reader, uint64_t pos, void **buf, size_t size, size_t *ret_size) NRD_MUST_CHECK;
-void nrd_reader_read_ahead(NrdReader *reader);
 void nrd_reader_close(NrdReader *reader);
 
 /* The log from the oldest record on, in a rendering; then as above, but for the size: it is measured, which may take a

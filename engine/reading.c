@@ -79,22 +79,6 @@ int nrd_local_reader_read(NrdReader *reader, uint64_t pos, void *buf, size_t siz
     return reading_error(reader->partition, rc);
 }
 
-int nrd_local_reader_read_in_order(NrdReader *reader, uint64_t pos, void **buf, size_t size, size_t *ret_size)
-{
-    if (!reader->text)
-        return nrd_reader_read(reader, pos, *buf, size, ret_size);
-    int rc = nrd_partition_usable(reader->partition);
-    if (rc == 0)
-        rc = nrd_text_read_in_order(reader->text, pos, buf, size, ret_size);
-    return reading_error(reader->partition, rc);
-}
-
-void nrd_local_reader_read_ahead(NrdReader *reader)
-{
-    if (reader->text && nrd_partition_usable(reader->partition) == 0)
-        nrd_text_read_ahead(reader->text);
-}
-
 void nrd_local_reader_close(NrdReader *reader)
 {
     nrd_text_close(reader->text);

@@ -114,8 +114,6 @@
     X(reader_open)                                                                                                     \
     X(reader_size)                                                                                                     \
     X(reader_read)                                                                                                     \
-    X(reader_read_in_order)                                                                                            \
-    X(reader_read_ahead)                                                                                               \
     X(reader_close)                                                                                                    \
     X(reader_open_rendered)                                                                                            \
     X(reader_measure)                                                                                                  \

@@ -16,16 +16,6 @@ int nrd_reader_read(NrdReader *reader, uint64_t pos, void *buf, size_t size, siz
     return nrd_table_of(reader)->reader_read(reader, pos, buf, size, ret_size);
 }
 
-int nrd_reader_read_in_order(NrdReader *reader, uint64_t pos, void **buf, size_t size, size_t *ret_size)
-{
-    return nrd_table_of(reader)->reader_read_in_order(reader, pos, buf, size, ret_size);
-}
-
-void nrd_reader_read_ahead(NrdReader *reader)
-{
-    nrd_table_of(reader)->reader_read_ahead(reader);
-}
-
 void nrd_reader_close(NrdReader *reader)
 {
     nrd_table_of(reader)->reader_close(reader);

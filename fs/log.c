@@ -44,15 +44,11 @@ static void log_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, 
 {
     size_t n;
     void *buf = g_malloc(size);
-    int error = nrd_reader_read_in_order(handle->state, (uint64_t)off, &buf, size, &n);
-    if (error < 0) {
+    int error = nrd_reader_read(handle->state, (uint64_t)off, buf, size, &n);
+    if (error < 0)
         nrd_reply_error(req, error);
-    } else {
-        nrd_handle_ref(handle); /* who has the answer may close */
+    else
         fuse_reply_buf(req, buf, n);
-        nrd_reader_read_ahead(handle->state);
-        nrd_handle_unref(handle);
-    }
     g_free(buf);
 }
 

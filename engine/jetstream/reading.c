@@ -202,16 +202,6 @@ int nrd_js_reader_read(NrdReader *reader, uint64_t pos, void *buf, size_t size, 
     return 0;
 }
 
-int nrd_js_reader_read_in_order(NrdReader *reader, uint64_t pos, void **buf, size_t size, size_t *ret_size)
-{
-    return nrd_js_reader_read(reader, pos, *buf, size, ret_size);
-}
-
-/* A chunk is read whole as it is. */
-void nrd_js_reader_read_ahead(NrdReader *reader)
-{
-}
-
 /* Nobody knows without reading everything. What was read is there, so that who follows the log does not take it for one that
  * was cut; and, once he has come to the end, a byte more as soon as there is more, since he reads no further than that. */
 uint64_t nrd_js_reader_size(NrdReader *reader)

@@ -121,21 +121,75 @@ def test_from_seeks_and_grows(m):
     os.close(fd)
 
 
-def test_who_closes_behind_an_answer_leaves_reading_ahead_alone(m):
-    """Reads in order have the next one rendered behind the answer: by then the file may be closed, or its topic gone."""
+def frames_of(part, n):
+    """The text of so many records in a few hundred KB each time, which are written as frames."""
+    chunks = [rows_of(8000, 20 + i) for i in range(n)]
+    for rows in chunks:
+        produce(part, *rows)
+    return b"".join(lines(*rows) for rows in chunks)
+
+
+def test_who_closes_while_frames_are_read_ahead(m):
+    """Who reads in order has the frames that follow read ahead: by then the file may be closed, or its topic gone."""
     part = m.make("t")
-    rows = rows_of(20000, 30)
-    produce(part, *rows)
-    wanted = lines(*rows)
-    for n_reads in range(1, 100):
+    wanted = frames_of(part, 5)
+    size = 32768
+    for n_reads in range(1, 40):
         fd = os.open(part + "/log", os.O_RDONLY)
-        got = b"".join(os.read(fd, 4096) for _ in range(n_reads))
-        if n_reads < 99:
+        got = b"".join(os.read(fd, size) for _ in range(n_reads))
+        if n_reads < 39:
             os.close(fd)
-        assert got == wanted[:4096 * n_reads], n_reads
+        assert got == wanted[:size * n_reads], n_reads
     write_file(m.topic("t") + "/ctl", f"delete {xattr(part, 'incarnation')}\n".encode())
-    assert fails(os.read, fd, 4096) == errno.EIDRM
+    assert fails(os.read, fd, size) == errno.EIDRM
     os.close(fd)
+
+
+def n_threads_ahead(m):
+    tasks = f"/proc/{m.process.pid}/task"
+    n = 0
+    for task in os.listdir(tasks):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            n += read_file(f"{tasks}/{task}/comm") == b"naradfs-ahead\n"
+    return n
+
+
+@pytest.mark.local("frames")
+def test_one_thread_reads_frames_ahead(m):
+    """For all who read in order; it ends with the last of them."""
+    part = m.make("t")
+    wanted = frames_of(part, 8)
+    fds = [os.open(part + "/log", os.O_RDONLY) for _ in range(3)]
+    assert n_threads_ahead(m) == 0
+    for n, fd in enumerate(fds):
+        assert b"".join(os.read(fd, 32768) for _ in range(5)) == wanted[:5 * 32768], n
+        wait_for(lambda: n_threads_ahead(m) == 1, "the thread")
+    os.close(fds.pop())
+    assert n_threads_ahead(m) == 1
+    for fd in fds:
+        assert read_rest(fd) == wanted[5 * 32768:]
+        os.close(fd)
+    wait_for(lambda: n_threads_ahead(m) == 0, "the thread to end")
+
+
+@pytest.mark.local("frames")
+def test_the_daemon_ends_while_a_frame_is_read_ahead(m):
+    """On a disk that is slow: the end waits for the read, and nothing is left of it."""
+    need_strace()
+    part = m.make("t")
+    wanted = frames_of(part, 8)
+    fault = Inject(m, active_segment(m, "t"), "pread64", "delay_enter=1000000")
+    fd = os.open(part + "/log", os.O_RDONLY)
+    try:
+        assert b"".join(os.read(fd, 32768) for _ in range(4)) == wanted[:4 * 32768]
+        wait_for(lambda: n_threads_ahead(m) == 1, "the thread")
+        m.stop()
+    finally:
+        with contextlib.suppress(OSError):  # the file's mount is gone
+            os.close(fd)
+        fault.stop()
+    m.start()
+    assert read_file(m.part("t") + "/log") == wanted
 
 
 @pytest.mark.local("sizes of logs")

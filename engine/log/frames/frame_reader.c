@@ -132,3 +132,24 @@ int nrd_frame_reader_load(NrdFrameReader *reader, const NrdFrameWant *want)
     reader->loaded = true;
     return 0;
 }
+
+void nrd_frame_reader_behind_window(const NrdFrameReader *reader, uint64_t *ret_pos, uint64_t *ret_offset)
+{
+    uint64_t end_pos = reader->window_pos + reader->window_size;
+    uint64_t pos = reader->end_pos, offset = reader->header.offset + reader->header.n_records;
+    NrdFrameHeader h;
+
+    g_assert(reader->loaded);
+    while (pos < end_pos && end_pos - pos >= NRD_FRAME_HEADER_BYTES) {
+        const uint8_t *bytes = reader->window.data + (pos - reader->window_pos);
+        if (!nrd_frame_header_plausible(bytes))
+            break;
+        nrd_frame_decode(bytes, &h);
+        if (end_pos - pos - NRD_FRAME_HEADER_BYTES < h.stored_bytes)
+            break;
+        pos += NRD_FRAME_HEADER_BYTES + (uint64_t)h.stored_bytes;
+        offset += h.n_records;
+    }
+    *ret_pos = pos;
+    *ret_offset = offset;
+}

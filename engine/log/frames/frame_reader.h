@@ -75,6 +75,10 @@ static inline void nrd_frame_reader_next_record(const NrdFrameReader *reader, si
     g_assert(r == 0);
 }
 
+/* Behind the loaded frame, the place of the first one that is not whole in the window, and the record that it begins with.
+ * The headers on the way are not checked: what they say may be wrong. Pure. */
+void nrd_frame_reader_behind_window(const NrdFrameReader *reader, uint64_t *ret_pos, uint64_t *ret_offset);
+
 /* Forgets what was read, so that the next load looks at the file again; keeps the memory. */
 void nrd_frame_reader_forget(NrdFrameReader *reader);
 

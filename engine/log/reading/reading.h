@@ -47,13 +47,6 @@ uint64_t nrd_text_size(NrdText *text); /* bytes readable now; never blocks on th
  * the reader was well past it (a megabyte, or half a minute without a read); -EIO, -ESHUTDOWN. */
 int nrd_text_read(NrdText *text, uint64_t pos, void *buf, size_t size, size_t *ret_size) NRD_MUST_CHECK;
 
-/* The same into *buf, size bytes of g_malloc, which the text may free and exchange for others of that kind: those that
- * nrd_text_read_ahead has left ready. It is called after a read in order, when its bytes are on their way: where the last
- * reads were of one size and went on from each other, it reads what comes next, up to as much again, and keeps it for the
- * read that asks for it. It tells no errors: that read meets them. Blocks as a read does. */
-int nrd_text_read_in_order(NrdText *text, uint64_t pos, void **buf, size_t size, size_t *ret_size) NRD_MUST_CHECK;
-void nrd_text_read_ahead(NrdText *text);
-
 /* The text in a rendering (base/rendering.h) that the log knows nothing of, but for how long its records are in it. The
  * lengths are worked out by reading the segments, once: they are remembered with each segment, and of sealed ones in side
  * files (render_file.h), so the first question after records were written costs a read of these, and the first ever one

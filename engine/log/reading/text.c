@@ -2,7 +2,8 @@
  *
  * A text keeps a reference on every segment from its start on, also on those that retention has detached since, so its
  * positions never move for that. A position is found through the segments' sums (text_span.c), then through the
- * segment's index, then by a walk over one gap of it. Reading in order goes from frame to frame.
+ * segment's index, then by a walk over one gap of it. Reading in order goes from frame to frame; what follows is read
+ * meanwhile by another thread (frame_ahead.h), until the reader has come to the end.
  *
  * Damage: see cursor.c. When a scan turns a frame into a gap, its text is gone and what follows moves up; the home's
  * text_version tells every text to look its place up again. */
@@ -14,6 +15,7 @@
 #define AHEAD_BYTES ((size_t)256 * 1024)
 #define SEEK_AHEAD_MAX_BYTES ((uint64_t)64 * 1024)
 #define MAX_ATTEMPTS 4
+#define IN_ORDER 2 /* reads that went on from each other: a look at a place takes no more */
 
 static NrdText *text_new(NrdLog *log)
 {
@@ -28,7 +30,7 @@ static NrdText *text_new(NrdLog *log)
 
 static void text_free(NrdText *text)
 {
-    nrd_text_drop_ahead(text);
+    nrd_frame_ahead_free(text->frames);
     nrd_frame_reader_clear(&text->reader);
     nrd_segment_unref(text->segment);
     if (text->list != NULL)
@@ -246,11 +248,21 @@ static int seek(NrdText *text, uint64_t pos, uint64_t *ret_total)
 /* Gives the memory back that reading on would need: a tail that waits holds nothing. */
 static void rest_at_end(NrdText *text)
 {
-    nrd_text_drop_ahead(text);
+    nrd_frame_ahead_rest(text->frames);
     text->live = false;
     nrd_frame_reader_clear(&text->reader);
     nrd_segment_unref(text->segment);
     text->segment = NULL;
+}
+
+/* It lies ready, or is read now. Pinned. */
+static bool take_or_load(NrdText *text, const NrdFrameWant *want)
+{
+    NrdFrameSource source = { text->log, text->segment, text->segment_version };
+
+    if (want->fd >= 0 && nrd_frame_ahead_take(text->frames, &source, want, &text->reader))
+        return true;
+    return nrd_frame_reader_load(&text->reader, want) == 0;
 }
 
 /* The next frame of the same segment; anything out of the ordinary is left to a lookup. */
@@ -268,12 +280,11 @@ static bool load_next(NrdText *text)
         return false;
     if (nrd_segment_pin(text->segment, &want.fd) < 0)
         return false;
-    int r = nrd_frame_reader_load(reader, &want);
+    bool loaded = take_or_load(text, &want);
     nrd_segment_unpin(text->segment);
-    if (r < 0)
-        return false;
-    begin_frame(text, end.offset);
-    return true;
+    if (loaded)
+        begin_frame(text, end.offset);
+    return loaded;
 }
 
 /* Copies out of the current frame and those that follow it; returns the bytes. Leaves the place not live when a lookup
@@ -304,7 +315,7 @@ static size_t copy(NrdText *text, uint8_t *to, size_t size)
     return (size_t)(p - to);
 }
 
-int nrd_text_read_locked(NrdText *text, uint64_t pos, uint8_t *buf, size_t size, size_t *ret_size)
+static int read_locked(NrdText *text, uint64_t pos, uint8_t *buf, size_t size, size_t *ret_size)
 {
     size_t n = 0;
 
@@ -337,20 +348,29 @@ static void after_read(NrdText *text, uint64_t pos, size_t n)
     nrd_text_passed(text, pos + n);
 }
 
-static int read_text(NrdText *text, uint64_t pos, void **buf, bool in_order, size_t size, size_t *ret_size)
+/* What a reader in order will want, while he looks at what he got. */
+static void read_ahead(NrdText *text, uint64_t pos, size_t n)
 {
-    size_t n = size;
-    int r = 0;
+    NrdFrameSource source = { text->log, text->segment, text->segment_version };
+
+    text->n_in_order = text->next == pos ? text->n_in_order + 1 : 0;
+    text->next = pos + n;
+    if (text->n_in_order >= IN_ORDER && text->live && text->reader.loaded)
+        nrd_frame_ahead_ask(&text->frames, &source, &text->reader);
+}
+
+int nrd_text_read(NrdText *text, uint64_t pos, void *buf, size_t size, size_t *ret_size)
+{
+    size_t n = 0;
 
     if (nrd_log_is_closed(text->log))
         return -ESHUTDOWN;
     g_mutex_lock(&text->io_lock);
-    if (!in_order || !nrd_text_take_ahead(text, pos, buf, size))
-        r = nrd_text_read_locked(text, pos, *buf, size, &n);
-    if (r == 0)
+    int r = read_locked(text, pos, buf, size, &n);
+    if (r == 0) {
         after_read(text, pos, n);
-    if (in_order)
-        nrd_text_note_order(text, pos, size, r == 0 && n == size);
+        read_ahead(text, pos, n);
+    }
     g_mutex_unlock(&text->io_lock);
     if (nrd_log_is_closed(text->log))
         return -ESHUTDOWN;
@@ -358,14 +378,4 @@ static int read_text(NrdText *text, uint64_t pos, void **buf, bool in_order, siz
         return r == -ENOMEM || r == -ENOENT ? r : -EIO;
     *ret_size = n;
     return 0;
-}
-
-int nrd_text_read(NrdText *text, uint64_t pos, void *buf, size_t size, size_t *ret_size)
-{
-    return read_text(text, pos, &buf, false, size, ret_size);
-}
-
-int nrd_text_read_in_order(NrdText *text, uint64_t pos, void **buf, size_t size, size_t *ret_size)
-{
-    return read_text(text, pos, buf, true, size, ret_size);
 }

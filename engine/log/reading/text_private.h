@@ -8,6 +8,7 @@
 #define NRD_LOG_TEXT_PRIVATE_H
 
 #include "engine/log/frames/frame_reader.h"
+#include "engine/log/reading/frame_ahead.h"
 #include "engine/log/reading/reading.h"
 #include "engine/log/state/state.h"
 
@@ -53,12 +54,9 @@ struct NrdText {
     size_t rest_size;
     bool newline; /* and its newline */
 
-    /* also: text_ahead.c */
-    uint64_t next;          /* behind the last read in order; UINT64_MAX when that came to the end */
-    size_t size;            /* of that read */
-    unsigned n_in_order;    /* reads of that size that went on from each other, before it */
-    void *ahead;            /* of g_malloc: `size` bytes of the text at `next`; or NULL */
-    uint64_t ahead_version; /* of the home's text, before they were read */
+    uint64_t next;         /* behind the last read */
+    unsigned n_in_order;   /* reads that went on from each other, before it */
+    NrdFrameAhead *frames; /* what follows behind reader's window, or NULL */
 };
 
 /* Where a text position lies. */
@@ -87,18 +85,5 @@ int nrd_text_settle_start(NrdText *text) NRD_MUST_CHECK;
 
 /* Whether the start is the right one for that version of the home's text. io_lock is held. */
 bool nrd_text_start_is_settled(const NrdText *text, uint64_t version);
-
-/* Reads as nrd_text_read does. io_lock is held. Blocks. */
-int nrd_text_read_locked(NrdText *text, uint64_t pos, uint8_t *buf, size_t size, size_t *ret_size) NRD_MUST_CHECK;
-
-/* text_ahead.c. io_lock is held. */
-
-/* Whether the read of size bytes at pos lies ready: then *buf, of g_malloc, is freed and exchanged for it. What lies ready
- * for another read is dropped. */
-bool nrd_text_take_ahead(NrdText *text, uint64_t pos, void **buf, size_t size);
-void nrd_text_drop_ahead(NrdText *text);
-
-/* A read in order has been done, and was given all that it asked for or not. */
-void nrd_text_note_order(NrdText *text, uint64_t pos, size_t size, bool full);
 
 #endif

@@ -16,6 +16,7 @@
  *   cache_lock, map_lock   segments/          with nothing below them, nor one below another; the one of render
  *                          maps tries a render_lock
  *   spare_lock, context_lock  frames/       likewise
+ *   ahead_lock             reading/           likewise, but for spare_lock below it
  *
  * No lock covers the sync of a commit, which is the committer's: the one thread at a time that commits, rolls, trims,
  * expires, reopens or closes. Pins (hot_set.h) and holds (segment.h) are counts, not locks: a pin keeps a descriptor, a
