@@ -10,10 +10,10 @@
  * of them in the engine the kernel keeps what comes: none waits there for a request that is not taken yet (rmdir, which
  * waits for closes, gives up after a moment), so one thread is enough to get on.
  *
- * After a write most programs sync, or write on, within microseconds, and after a read of much they read on; to be woken for
- * that takes longer than to look: so a thread that is done with one of these looks for the next request for a moment before
- * it waits. One thread at a time does, only with another processor for the program, not while others work at requests
- * for whom that processor is (sixteen producers, each with a partition of its own), and only as often as it helped.
+ * After a write most programs sync, or write on, within microseconds, and to be woken for that takes longer than to look: so
+ * a thread that is done with a write looks for the next request for a moment before it waits. One thread at a time does,
+ * only with another processor for the program, not while others work at requests for whom that processor is (sixteen
+ * producers, each with a partition of its own), and only as often as it helped.
  *
  * An interrupt that is taken when its request has just been answered on another thread is kept by libfuse for the next
  * request (fuse_lowlevel.c, check_interrupt: each takes one from that list). After the last request it would stay allocated,
@@ -44,21 +44,14 @@
 #define LOOK_US 40  /* about what a wake-up takes */
 #define LUCK_MAX 16 /* looks that may fail in a row before they get rare */
 #define RARELY 64   /* then one in so many */
-#define MUCH_BYTES (64 * 1024)
 
 typedef struct Loop Loop;
-
-/* Whether to look has helped, after requests of one kind. */
-typedef struct Luck {
-    int left;           /* rises with each look that found something, falls with each that did not */
-    unsigned n_skipped; /* looks, since it ran out */
-} Luck;
 
 typedef struct Worker {
     Loop *loop;
     pthread_t thread;
     atomic_bool receiving; /* it is in the read, or about to be, or has just come from it */
-    Luck *luck;            /* of what its last request was; NULL: nothing is likely to follow */
+    bool wrote;            /* its last request was a write */
 } Worker;
 
 struct Loop {
@@ -69,7 +62,8 @@ struct Loop {
     unsigned look_below; /* workers that process requests, for one to look: half of the processors */
     atomic_bool looking; /* a worker looks for the next request */
     /* of who looks */
-    Luck after_write, after_read;
+    int luck;                /* rises with each look that found something, falls with each that did not */
+    unsigned n_skipped;      /* looks, since luck ran out */
     atomic_uint n_idle;      /* workers that no request has been given to */
     atomic_uint n_busy;      /* the others */
     atomic_uint n_processed; /* requests; may wrap */
@@ -139,17 +133,9 @@ static void take_kept(Loop *loop)
         ;
 }
 
-/* What is likely to be followed by another request at once; NULL for others. */
-static Luck *luck_after(Loop *loop, const struct fuse_buf *request)
+static bool is_write(const struct fuse_buf *request)
 {
-    if (request->flags & FUSE_BUF_IS_FD)
-        return NULL;
-    const struct fuse_in_header *header = request->mem;
-    if (header->opcode == FUSE_WRITE)
-        return &loop->after_write;
-    if (header->opcode != FUSE_READ || request->size < sizeof *header + sizeof(struct fuse_read_in))
-        return NULL;
-    return ((const struct fuse_read_in *)(header + 1))->size >= MUCH_BYTES ? &loop->after_read : NULL;
+    return !(request->flags & FUSE_BUF_IS_FD) && ((const struct fuse_in_header *)request->mem)->opcode == FUSE_WRITE;
 }
 
 static void process(Loop *loop, const struct fuse_buf *request)
@@ -194,12 +180,12 @@ static bool passes(int rc)
 }
 
 /* Whether the next look is likely to help, or it is time to try again. */
-static bool is_worth_looking(Luck *luck)
+static bool is_worth_looking(Loop *loop)
 {
-    if (luck->left > 0)
+    if (loop->luck > 0)
         return true;
-    luck->n_skipped = (luck->n_skipped + 1) % RARELY;
-    return luck->n_skipped == 0;
+    loop->n_skipped = (loop->n_skipped + 1) % RARELY;
+    return loop->n_skipped == 0;
 }
 
 static bool look(Loop *loop)
@@ -214,20 +200,19 @@ static bool look(Loop *loop)
 }
 
 /* Nobody has to find anything: the read that follows waits. */
-static void look_for_more(Worker *worker)
+static void look_after_a_write(Worker *worker)
 {
     Loop *loop = worker->loop;
-    Luck *luck = worker->luck;
-    if (!luck || atomic_load(&loop->n_busy) >= loop->look_below || atomic_exchange(&loop->looking, true))
+    if (!worker->wrote || atomic_load(&loop->n_busy) >= loop->look_below || atomic_exchange(&loop->looking, true))
         return;
-    if (is_worth_looking(luck))
-        luck->left = look(loop) ? MIN(luck->left + 2, LUCK_MAX) : MAX(luck->left - 1, 0);
+    if (is_worth_looking(loop))
+        loop->luck = look(loop) ? MIN(loop->luck + 2, LUCK_MAX) : MAX(loop->luck - 1, 0);
     atomic_store(&loop->looking, false);
 }
 
 static int receive(Worker *worker, struct fuse_buf *request)
 {
-    look_for_more(worker);
+    look_after_a_write(worker);
     atomic_store(&worker->receiving, true);
     int rc = has_ended(worker->loop) ? -EINTR : fuse_session_receive_buf(worker->loop->session, request);
     atomic_store(&worker->receiving, false);
@@ -246,7 +231,7 @@ static void *work(void *data)
     while (!has_ended(worker->loop)) {
         int n = receive(worker, &request);
         if (n > 0) {
-            worker->luck = luck_after(worker->loop, &request);
+            worker->wrote = is_write(&request);
             process(worker->loop, &request);
         } else if (!passes(n)) {
             end(worker->loop, n);
@@ -335,7 +320,7 @@ static void init(Loop *loop, struct fuse_session *session, unsigned max_threads)
     sigaction(KICK, &action, NULL);
     loop->session = session;
     loop->look_below = g_get_num_processors() / 2;
-    loop->after_write.left = loop->after_read.left = LUCK_MAX;
+    loop->luck = LUCK_MAX;
     loop->max_threads = CLAMP(max_threads, 1, NRD_LOOP_MAX_THREADS);
     loop->workers = g_ptr_array_new_with_free_func(g_free);
     sem_init(&loop->ended, 0, 0);
