@@ -183,11 +183,13 @@ def test_the_daemon_ends_while_a_frame_is_read_ahead(m):
     try:
         assert b"".join(os.read(fd, 32768) for _ in range(4)) == wanted[:4 * 32768]
         wait_for(lambda: n_threads_ahead(m) == 1, "the thread")
-        m.stop()
+        m.process.send_signal(signal.SIGTERM)
     finally:
-        with contextlib.suppress(OSError):  # the file's mount is gone
-            os.close(fd)
-        fault.stop()
+        fault.stop()  # before the end: a build that looks for leaks cannot while it is traced
+    assert m.wait_exit() == 0
+    m.gone()
+    with contextlib.suppress(OSError):  # the file's mount is gone
+        os.close(fd)
     m.start()
     assert read_file(m.part("t") + "/log") == wanted
 
