@@ -38,12 +38,9 @@ static int no_answer(NrdJsConn *conn, int64_t patience_ms, char **ret_why)
 
 static const char *const never[] = { "Nats-Expected-Last-Sequence", NEVER, NULL };
 
-/* A server that leads a stream again, after others have, may take it to end where it ended for him (2.9: "high message lag"). Until
- * as many messages have come as were refused under the others it loses each of them, without an answer. These are lost or refused,
- * each time more of them, so that what is sent behind them is stored. */
-static void nudge(NrdJsConn *conn, const char *subject, unsigned n_before)
+void nrd_js_nudge(NrdJsConn *conn, const char *subject, unsigned n)
 {
-    for (unsigned n = n_before < MOST_NUDGES ? 1u << (2 * n_before) : 0; n > 0; n--)
+    for (; n > 0; n--)
         nrd_js_tell_headers(conn, subject, never);
 }
 
@@ -65,8 +62,8 @@ static int ask_for(NrdJsConn *conn, const char *subject, const char *const *head
         }
         if (rc != -EAGAIN && rc != -ETIMEDOUT)
             return rc;
-        if (stores && rc == -ETIMEDOUT)
-            nudge(conn, subject, n_nudges++);
+        if (stores && rc == -ETIMEDOUT && n_nudges < MOST_NUDGES)
+            nrd_js_nudge(conn, subject, 1u << (2 * n_nudges++));
         if (nrd_clock_mono_ms() + PAUSE_MS >= deadline_ms)
             return no_answer(conn, patience_ms, ret_why);
         if (!nrd_js_pause(conn, PAUSE_MS))

@@ -142,6 +142,8 @@ struct NrdPartition {
     uint64_t published_seq;               /* the highest that this daemon has published */
     uint32_t n_reopened;                  /* what was known before the last is no evidence */
     int64_t grew_ms;                      /* monotonic: of the last record that this daemon published */
+    int64_t nudged_ms;                    /* monotonic: see nrd_js_partition_nudge */
+    unsigned n_nudges;                    /* since the last record that this daemon published */
     int64_t closed_ms;                    /* since when its stream has been seen to take no records; 0: it does */
     char closed_by[NRD_JS_REMOVER_BYTES]; /* for that removal */
     int64_t suspect_ms;                   /* since when it does not look like what was known; 0: it does */
@@ -265,6 +267,9 @@ int nrd_js_partition_why(const NrdPartition *partition, int rc);
 int nrd_js_partition_check_durable(NrdPartition *partition) NRD_MUST_CHECK;
 /* A record of that sequence is there; published: this daemon's was acknowledged just now. */
 void nrd_js_partition_grew(NrdPartition *partition, uint64_t sequence, bool published);
+/* A record of this daemon's was sent and not answered: its leader may be behind (see nrd_js_nudge), and is helped on, with more each
+ * time. However many records that is said of, once in a while. Does not wait. */
+void nrd_js_partition_nudge(NrdPartition *partition);
 /* Nothing is taken from it and nothing served any more, which is said. Not under the lock of an outbox. */
 void nrd_js_partition_end_service(NrdPartition *partition, const char *why);
 /* Whether there was something by the last look that the servers would give out. */

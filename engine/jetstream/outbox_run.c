@@ -170,6 +170,8 @@ static void go_on_locked(NrdJsOutbox *outbox)
 
 static void take_failure_locked(NrdJsOutbox *outbox, NrdJsOut *record, int error, const char *why)
 {
+    if (error == -ETIMEDOUT)
+        nrd_js_partition_nudge(record->partition);
     if (error == -EAGAIN || error == -ETIMEDOUT) {
         outbox->failed = true;
         return;

@@ -6,6 +6,10 @@
 #include "engine/base/clock.h"
 
 #define LAG_MS 1000
+#define NUDGE_MS 2000 /* records that were sent together are given up together */
+#define MOST_NUDGES 6
+#define FEWEST_AT_ONCE 16u
+#define MOST_AT_ONCE 1024u
 
 NrdPlace nrd_js_partition_place(const NrdPartition *partition)
 {
@@ -96,12 +100,28 @@ void nrd_js_partition_changed(NrdPartition *partition)
     g_mutex_unlock(&partition->lock);
 }
 
+void nrd_js_partition_nudge(NrdPartition *partition)
+{
+    int64_t now_ms = nrd_clock_mono_ms();
+    g_mutex_lock(&partition->lock);
+    bool nudges = partition->n_nudges < MOST_NUDGES && now_ms - partition->nudged_ms >= NUDGE_MS;
+    unsigned n = MIN(FEWEST_AT_ONCE << (2 * partition->n_nudges), MOST_AT_ONCE);
+    if (nudges) {
+        partition->nudged_ms = now_ms;
+        partition->n_nudges++;
+    }
+    g_mutex_unlock(&partition->lock);
+    if (nudges)
+        nrd_js_nudge(partition->topic->engine->conn, partition->subject, n);
+}
+
 void nrd_js_partition_grew(NrdPartition *partition, uint64_t sequence, bool published)
 {
     g_mutex_lock(&partition->lock);
     if (published) {
         partition->grew_ms = nrd_clock_mono_ms();
         partition->gone_ms = 0;
+        partition->n_nudges = 0;
         g_clear_pointer(&partition->reason, g_free); /* it answers */
     }
     NrdJsStreamInfo *info = &partition->info;

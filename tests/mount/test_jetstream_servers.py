@@ -786,6 +786,27 @@ def test_a_server_that_leads_the_bucket_again(own_servers, mount_on):  # noqa: F
     os.rmdir(m.topic("u"))
 
 
+def test_a_server_that_leads_a_partition_again(own_servers, mount_on):  # noqa: F811
+    """The same of records: one alone is stored within the time of an fsync."""
+    m = mount_on(own_servers)
+    part = m.make("t")
+    stream = stream_of(m.topic("t"))
+    subject = own_servers.stream_info(stream)["config"]["subjects"][0]
+
+    def refuse():
+        for _ in range(20):
+            assert "error" in own_servers.ask(subject, headers={"Nats-Expected-Last-Sequence": 1 << 40})
+
+    first = own_servers.leader_of(stream)
+    produce(part, *range(30))
+    refuse()
+    own_servers.step_down(stream, lambda leader: leader is not first)
+    refuse()
+    own_servers.step_down(stream, lambda leader: leader is first)
+    produce(part, "behind")
+    assert log(part) == b"".join(b"%d\n" % n for n in range(30)) + b"behind\n"
+
+
 # -- many partitions, several mounts
 
 
