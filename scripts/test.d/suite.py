@@ -309,6 +309,7 @@ def main():
     tally.one("floors", *run(["scripts/check-floors"]))
     tally.one("format", *run(["scripts/check-format"]))
     tally.one("conformance", *run(["scripts/check-conformance"]))
+    tally.one("mutants can be made", *run(["scripts/mutants", "--check"]))
     good, output = run(["scripts/deps", "promtool", "build/tools"], 120)
     if not good:
         tally.say("note", "promtool could not be fetched; the tests that need it are skipped: ", tail(output, 2))
