@@ -221,6 +221,7 @@ static char *describe_state(const char *status, uint64_t n_partitions, unsigned 
     append_count(text, count_rows(status, "anew"), n_partitions, "anew");
     append_count(text, count_rows(status, "hiding"), n_partitions, "hiding records");
     append_count(text, count_rows(status, "unsaved"), n_partitions, "not saving progress");
+    append_count(text, count_rows(status, "differing"), n_partitions, "with copies that differ");
     if (text->len == 0)
         g_string_append(text, state ? state : "unknown");
     return g_string_free(text, FALSE);

@@ -101,6 +101,7 @@ typedef struct NrdTrouble {
     bool unreadable;   /* a partition that is served, but for segments that cannot be read now */
     bool hidden;       /* a partition that is served, but for records that hwm hides */
     bool unsaved;      /* a partition that is served, but progress of its consumers cannot be written now */
+    bool apart;        /* a partition that is served, but servers have copies of it that differ */
     char *reason;      /* in one sentence */
 } NrdTrouble;
 
@@ -116,6 +117,7 @@ typedef struct NrdSummary {
     uint64_t n_anew;            /* partitions whose folder was missing */
     uint64_t n_hiding;          /* partitions with whole records that are not served */
     uint64_t n_unsaved;         /* partitions whose consumers' progress cannot be written now */
+    uint64_t n_apart;           /* partitions of which servers have copies that differ */
     uint64_t n_failing;         /* partitions that are well but for their last commit, as on a full disk */
     uint64_t n_otherwise;       /* partitions whose durability is another than the engine's */
     uint64_t size_bytes;        /* of segments */
@@ -305,6 +307,7 @@ typedef struct NrdPartitionInfo {
     const char *durability; /* as nrd_engine_durability, of this partition; NULL: not known, or the engine's */
     char *reason;           /* poison or fault in one sentence, "" when well; g_free */
     char *unsaved;          /* why progress of consumers cannot be written now, in one sentence; NULL: it can; g_free */
+    char *apart;            /* that servers have copies that differ, in one sentence; NULL: none is known; g_free */
     uint64_t n_damaged;  /* frames known to be damaged, since the partition was opened; what they held is passed over */
     uint64_t n_lost;     /* records in them */
     uint64_t first_lost; /* the offset of the first; only with n_damaged above 0 */

@@ -201,6 +201,7 @@ void nrd_partition_info_clear(NrdPartitionInfo *info)
 {
     g_clear_pointer(&info->reason, g_free);
     g_clear_pointer(&info->unsaved, g_free);
+    g_clear_pointer(&info->apart, g_free);
 }
 
 /* ---- the verbs of ctl ---- */

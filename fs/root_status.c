@@ -111,6 +111,7 @@ static void append_state(GString *text, const NrdFs *fs, const NrdSummary *summa
     append_count(text, &well, summary->n_anew, "partition", "whose folder was missing");
     append_count(text, &well, summary->n_hiding, "partition", "with records that are not served");
     append_count(text, &well, summary->n_unsaved, "partition", "whose consumers' progress cannot be written");
+    append_count(text, &well, summary->n_apart, "partition", "with copies that differ");
     append_count(text, &well, summary->n_failing, "partition", "that cannot commit");
     append_count(text, &well, summary->n_refused, "topic",
                  "that cannot be produced to as a whole (its status says why)");
@@ -193,11 +194,12 @@ static void append_topic_trouble(GString *text, const NrdTrouble *trouble)
 
 static void append_partition_trouble(GString *text, const NrdFs *fs, const NrdTrouble *trouble)
 {
-    if (trouble->damaged || trouble->hidden || trouble->unsaved) {
+    if (trouble->damaged || trouble->hidden || trouble->unsaved || trouble->apart) {
         g_string_append_printf(text, "\n%s/p%05u  %s\n    %s\n", trouble->topic, (unsigned)trouble->partition,
                                trouble->reason,
                                trouble->hidden    ? NRD_TODO_HIDDEN
                                : trouble->unsaved ? NRD_TODO_UNSAVED
+                               : trouble->apart   ? NRD_TODO_APART
                                : trouble->missing ? NRD_TODO_MISSING
                                                   : NRD_TODO_DAMAGE);
         return;
@@ -224,7 +226,8 @@ static void append_partition_trouble(GString *text, const NrdFs *fs, const NrdTr
 static void append_troubles(GString *text, const NrdFs *fs, const NrdSummary *summary)
 {
     uint64_t n = summary->n_topics_out + summary->n_poisoned + summary->n_faulty + summary->n_failing +
-                 summary->n_damaged + summary->n_hiding + summary->n_unreadable + summary->n_anew + summary->n_unsaved;
+                 summary->n_damaged + summary->n_hiding + summary->n_unreadable + summary->n_anew + summary->n_unsaved +
+                 summary->n_apart;
     for (guint i = 0; i < summary->troubles->len; i++) {
         const NrdTrouble *trouble = summary->troubles->pdata[i];
         if (trouble->partition < 0)

@@ -16,6 +16,7 @@ static const char *state_word(NrdPartition *partition, const NrdPartitionInfo *i
            : info->anew                          ? "anew"
            : info->n_hidden                      ? "hiding"
            : info->unsaved                       ? "unsaved"
+           : info->apart                         ? "differing"
                                                  : "ok";
 }
 
@@ -97,6 +98,9 @@ static void append_partition_row(GString *text, NrdPartition *partition, Totals 
     if (info.unsaved)
         g_string_append_printf(totals->todo, "p%05u  %s; %s\n", nrd_partition_number(partition), info.unsaved,
                                NRD_TODO_UNSAVED);
+    if (info.apart)
+        g_string_append_printf(totals->todo, "p%05u  %s; %s\n", nrd_partition_number(partition), info.apart,
+                               NRD_TODO_APART);
     nrd_partition_info_clear(&info);
 }
 
@@ -106,7 +110,7 @@ static bool all_well(NrdTopic *topic)
     for (uint32_t i = 0; well && i < nrd_topic_n_partitions(topic); i++) {
         NrdPartitionInfo info;
         nrd_partition_info(nrd_topic_partition(topic, i), &info);
-        well = !info.fault && !info.poisoned && info.commit_errno == 0 && !info.anew && !info.unsaved &&
+        well = !info.fault && !info.poisoned && info.commit_errno == 0 && !info.anew && !info.unsaved && !info.apart &&
                info.n_damaged + info.n_holes + info.n_hidden + info.n_unreadable == 0;
         nrd_partition_info_clear(&info);
     }
@@ -307,6 +311,8 @@ static char *partition_status_text(NrdNode *node)
         g_string_append_printf(text, "hidden       %s\nto do        %s\n", hidden, NRD_TODO_HIDDEN);
     if (info.unsaved)
         g_string_append_printf(text, "unsaved      %s\nto do        %s\n", info.unsaved, NRD_TODO_UNSAVED);
+    if (info.apart)
+        g_string_append_printf(text, "copies       %s\nto do        %s\n", info.apart, NRD_TODO_APART);
     if (info.durability) {
         g_string_append(text, "durability   ");
         nrd_append_durability(text, info.durability);

@@ -68,6 +68,12 @@ void nrd_append_durability(GString *text, const char *word);
     "again; put the file right in the data directory (what is none of the daemon's out of the way, room, the disk): "  \
     "it is tried again by itself"
 
+/* What a person does about copies of a stream that differ. */
+#define NRD_TODO_APART                                                                                                 \
+    "the leader's copy is served, and has what was acknowledged here lately; other records that consumers are sent "   \
+    "are held back; before another one leads, let the servers make the others anew: nats stream edit STREAM "          \
+    "--replicas 1, and when that is done as many as before"
+
 /* What a person does about whole records that hwm hides. */
 #define NRD_TODO_HIDDEN                                                                                                \
     "the next record produced here brings them back; if a failed commit has left them, its producers send them again"

@@ -100,6 +100,7 @@ typedef enum NrdCounter {
     NRD_COUNTER_FANOUT_CURSOR,       /* errors_total{component="fanout",kind="cursor"} */
     NRD_COUNTER_SETTLED,             /* records settled by consumers */
     NRD_COUNTER_LATE_ACKS,           /* narad_late_acks_total: confirmed by servers after the end of their lease */
+    NRD_COUNTER_ACKED_MISSING,       /* narad_acknowledged_missing_total: what servers have acknowledged and have not */
     NRD_COUNTER_SERVER_LOSSES,       /* connections to the NATS servers that were lost */
     NRD_COUNTER_SERVER_RECONNECTS,   /* ... that were made again */
     NRD_COUNTER_SERVERS_SILENT,      /* requests to them that were not answered in their time */

@@ -10,6 +10,7 @@
 #define NS_IN_MS 1000000
 #define MAX_DEPTH 64 /* of JSON in JSON: the parser frees a tree by calling itself */
 #define MAX_SAID 200 /* bytes of what a server says that are passed on */
+#define AWAY_NS INT64_C(2000000000)
 #define MAX_REPLICAS 5
 
 /* ---- JSON ---- */
@@ -163,6 +164,25 @@ static void read_closed(yajl_val config, NrdJsStreamInfo *ret_info)
         g_strlcpy(ret_info->closed_by, remover, sizeof ret_info->closed_by);
 }
 
+/* One that is only busy is behind for a moment, too, and heard of. */
+static bool is_away(yajl_val replica)
+{
+    return is_true(replica, "offline") || (!is_true(replica, "current") && get_number(replica, "active") >= AWAY_NS);
+}
+
+/* One server alone says nothing of a cluster. */
+static void read_cluster(yajl_val cluster, NrdJsStreamInfo *ret_info)
+{
+    const char *leader = get_string(cluster, "leader");
+    yajl_val replicas = child(cluster, "replicas", yajl_t_array);
+    if (leader) {
+        g_autofree char *quoted = quote(leader);
+        g_strlcpy(ret_info->leader, quoted, sizeof ret_info->leader);
+    }
+    for (size_t i = 0; replicas && i < YAJL_GET_ARRAY(replicas)->len; i++)
+        ret_info->lags |= is_away(YAJL_GET_ARRAY(replicas)->values[i]);
+}
+
 static int stream_of(yajl_val tree, NrdJsStreamInfo *ret_info)
 {
     yajl_val state = child(tree, "state", yajl_t_object);
@@ -184,6 +204,7 @@ static int stream_of(yajl_val tree, NrdJsStreamInfo *ret_info)
         return -EIO;
     g_strlcpy(info.created, created, sizeof info.created);
     read_closed(config, &info);
+    read_cluster(child(tree, "cluster", yajl_t_object), &info);
     if (info.messages > 0)
         info.first_ms = nrd_js_parse_time_ms(get_string(state, "first_ts"));
     if (info.last_seq > 0)

@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define NRD_JS_SERVER_BYTES 64
+
 typedef struct NrdJsStreamInfo {
     char created[40];   /* as the server writes it: another one is another stream */
     uint64_t first_seq; /* 0: none yet */
@@ -28,6 +30,8 @@ typedef struct NrdJsStreamInfo {
     bool in_memory;                       /* no disk has them */
     bool closed;                          /* it takes no records: see streams.c */
     char closed_by[NRD_JS_REMOVER_BYTES]; /* the removal that has done that */
+    bool lags;                            /* the server of a copy is away, or hangs */
+    char leader[NRD_JS_SERVER_BYTES]; /* the server whose copy counts, or as much of its name as fits; "": not known */
 } NrdJsStreamInfo;
 
 typedef struct NrdJsConsumerInfo {

@@ -265,7 +265,7 @@ int nrd_js_put(NrdJsConn *conn, const char *subject, const void *data, size_t si
     int n = 0;
     g_snprintf(number, sizeof number, "%" G_GUINT64_FORMAT, how->last_seq);
     g_autofree char *id = g_uuid_string_random(); /* a repetition is the same publish */
-    headers[n++] = "Nats-Msg-Id";
+    headers[n++] = NRD_JS_ID_HEADER;
     headers[n++] = id;
     headers[n++] = "Nats-Expected-Last-Sequence";
     headers[n++] = number;

@@ -1,4 +1,5 @@
 /* What is asked of the servers for those who wait, and what they answer. See pull_private.h. */
+#include "engine/jetstream/copies.h"
 #include "engine/jetstream/pull_private.h"
 
 #include "engine/base/clock.h"
@@ -104,7 +105,7 @@ static void give_back_unknown(NrdEngine *engine, natsMsg *msg)
 
 /* What a consumer that was replaced meanwhile has sent is nothing any more; who waits has been told to ask anew. false: its time
  * was over before it was looked at, as this process was stopped, and it may be somebody else's; or the partition is poisoned by
- * now, and serves nothing. */
+ * now, and serves nothing; or it is not the record that it should be. */
 static bool on_record(NrdPartition *partition, uint64_t asker, natsMsg *msg, int64_t sent_ms)
 {
     NrdJsAckSubject parts;
@@ -113,7 +114,8 @@ static bool on_record(NrdPartition *partition, uint64_t asker, natsMsg *msg, int
         return true;
     }
     bool ours = parts.generation == nrd_js_leases_generation(partition);
-    bool lives = nrd_js_delivery_lives(partition, sent_ms) && nrd_js_partition_usable(partition) == 0;
+    bool lives = nrd_js_delivery_lives(partition, sent_ms) && nrd_js_partition_usable(partition) == 0 &&
+                 nrd_js_copies_may_deliver(partition, parts.sequence, msg);
     if (ours && lives)
         take_record(partition, asker, msg, sent_ms);
     else

@@ -2,7 +2,7 @@
  *
  * There is one way for a topic into the table and out of it, whoever made or removed it: the bucket is followed, entry by
  * entry, once a second and after each change of this daemon's own. */
-#include "engine/jetstream/js_private.h"
+#include "engine/jetstream/kept.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/names.h"
@@ -105,6 +105,7 @@ static void on_follow(void *user_data)
         }
         g_mutex_unlock(&engine->admin);
         nrd_js_consumers_lower(engine);
+        nrd_js_kept_watch(engine);
     }
     nrd_timer_set(engine->timers, &engine->follow_timer, nrd_clock_mono_ms() + FOLLOW_MS);
 }
@@ -116,6 +117,7 @@ static void on_reconnected(void *user_data)
     NrdEngine *engine = user_data;
     if (engine->pulls)
         nrd_js_pulls_reconnected(engine->pulls);
+    nrd_js_kept_reconnected(engine);
 }
 
 const char *nrd_js_durability_of(const NrdEngine *engine, int replicas, bool in_memory)

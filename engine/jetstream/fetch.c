@@ -1,8 +1,11 @@
 /* Records by offset and by time.
  *
- * One record is asked of any server that has a copy (a direct get); one that lags behind may not have it yet, so only the
- * leader's word counts that there is none. A reader asks for many at once. */
+ * They are asked of the stream's leader alone. A direct get would cost half of that, but any server answers it from its own
+ * copy, and copies may come to differ (docs/scale-out.md): two reads of a log would be two logs. A reader asks for many at
+ * once. A record that is at the offset of another one that was acknowledged here is given to nobody (kept.c). */
 #include "engine/jetstream/fetch.h"
+
+#include "engine/jetstream/kept.h"
 
 #define GET_MS 2500
 
@@ -18,93 +21,127 @@ void nrd_js_decode_key(const char *header, uint8_t **ret_key, size_t *ret_size)
     *ret_size = size;
 }
 
-static const char *header(natsMsg *msg, const char *name)
+static void take_message(NrdPartition *partition, NrdJsSlot *slot, NrdJsMessage *message)
 {
-    const char *value = NULL;
-    return natsMsgHeader_Get(msg, name, &value) == NATS_OK ? value : NULL;
-}
-
-static int record_of_direct(natsMsg *msg, uint64_t sequence, NrdRecord *ret_record)
-{
-    const char *status = header(msg, "Status");
-    if (status)
-        return strcmp(status, "404") == 0 ? -ENOENT : -EAGAIN;
-    guint64 said;
-    const char *number = header(msg, "Nats-Sequence");
-    if (!number || !g_ascii_string_to_unsigned(number, 10, 0, G_MAXUINT64, &said, NULL) || said != sequence)
-        return -EAGAIN; /* no answer to this; the leader has the word */
-    size_t size = (size_t)natsMsg_GetDataLength(msg);
-    *ret_record = (NrdRecord){
-        .offset = sequence - 1,
-        .timestamp_ms = nrd_js_parse_time_ms(header(msg, "Nats-Time-Stamp")),
-        .payload = g_memdup2(natsMsg_GetData(msg), size),
-        .payload_size = size,
-    };
-    nrd_js_decode_key(header(msg, NRD_JS_KEY_HEADER), &ret_record->key, &ret_record->key_size);
-    return 0;
-}
-
-/* The leader's word. */
-static int record_of_leader(NrdPartition *partition, uint64_t sequence, NrdRecord *ret_record)
-{
-    NrdJsMessage message;
-    g_autofree char *why = NULL;
-    int rc = nrd_js_message_get(partition->topic->engine->conn, partition->stream, sequence, NULL, &message, &why);
-    if (rc < 0) {
-        if (rc == -EIO)
-            nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ partition->topic->name, partition->number, (int64_t)sequence - 1 },
-                     "the record could not be read: %s", why);
-        return rc;
-    }
+    GHashTable *headers = message->headers;
     gsize size;
-    const void *data = g_bytes_get_data(message.data, &size);
-    *ret_record = (NrdRecord){
-        .offset = sequence - 1,
-        .timestamp_ms = message.time_ms,
+    const void *data = g_bytes_get_data(message->data, &size);
+    slot->agrees =
+        nrd_js_kept_agrees(partition, slot->sequence, headers ? g_hash_table_lookup(headers, NRD_JS_ID_HEADER) : NULL);
+    slot->record = (NrdRecord){
+        .offset = slot->sequence - 1,
+        .timestamp_ms = message->time_ms,
         .payload = g_memdup2(data, size),
         .payload_size = size,
     };
-    nrd_js_decode_key(message.headers ? g_hash_table_lookup(message.headers, NRD_JS_KEY_HEADER) : NULL,
-                      &ret_record->key, &ret_record->key_size);
-    nrd_js_message_clear(&message);
-    return 0;
+    nrd_js_decode_key(headers ? g_hash_table_lookup(headers, NRD_JS_KEY_HEADER) : NULL, &slot->record.key,
+                      &slot->record.key_size);
+    nrd_js_message_clear(message);
+}
+
+/* With patience, after the first try. */
+static int ask_again(NrdPartition *partition, NrdJsSlot *slot)
+{
+    NrdJsMessage message;
+    g_autofree char *why = NULL;
+    int rc =
+        nrd_js_message_get(partition->topic->engine->conn, partition->stream, slot->sequence, NULL, &message, &why);
+    if (rc == -EIO)
+        nrd_diag(NRD_LEVEL_ERROR, (NrdPlace){ partition->topic->name, partition->number, (int64_t)slot->sequence - 1 },
+                 "the record could not be read: %s", why);
+    if (rc == 0)
+        take_message(partition, slot, &message);
+    return rc;
 }
 
 /* ---- several at once ---- */
 
-static void on_record(void *user_data, int error, natsMsg *msg)
+/* It is read on the thread that waits: others' answers come on this one. */
+static void on_answer(void *user_data, int error, natsMsg *msg)
 {
     NrdJsSlot *slot = user_data;
-    slot->error = error < 0 ? error : record_of_direct(msg, slot->sequence, &slot->record);
-    natsMsg_Destroy(msg);
+    slot->error = error;
+    slot->answer = msg;
     nrd_js_countdown_one(slot->countdown);
 }
 
-static void fetch_direct(NrdPartition *partition, NrdJsSlot *slots, guint n)
+static void ask_all(NrdPartition *partition, NrdJsSlot *slots, guint n)
 {
     NrdJsCountdown countdown;
-    g_autofree char *subject = g_strdup_printf("$JS.API.DIRECT.GET.%s", partition->stream);
+    g_autofree char *subject = g_strdup_printf("$JS.API.STREAM.MSG.GET.%s", partition->stream);
     nrd_js_countdown_init(&countdown, n);
     for (guint i = 0; i < n; i++) {
         char json[48];
         g_snprintf(json, sizeof json, "{\"seq\":%" G_GUINT64_FORMAT "}", slots[i].sequence);
         slots[i].countdown = &countdown;
-        nrd_js_request(partition->topic->engine->conn, subject, NULL, json, strlen(json), GET_MS, on_record, &slots[i]);
+        nrd_js_request(partition->topic->engine->conn, subject, NULL, json, strlen(json), GET_MS, on_answer, &slots[i]);
     }
     nrd_js_countdown_wait(&countdown);
 }
 
-int nrd_js_fetch(NrdPartition *partition, uint64_t first, guint n, NrdJsSlot *slots)
+static void take_answer(NrdPartition *partition, NrdJsSlot *slot)
+{
+    NrdJsMessage message;
+    if (slot->error == 0)
+        slot->error = nrd_js_read_message(natsMsg_GetData(slot->answer), (size_t)natsMsg_GetDataLength(slot->answer),
+                                          &message, NULL);
+    natsMsg_Destroy(slot->answer);
+    slot->answer = NULL;
+    if (slot->error < 0)
+        return;
+    if (message.sequence == slot->sequence) {
+        take_message(partition, slot, &message);
+    } else {
+        nrd_js_message_clear(&message);
+        slot->error = -EAGAIN; /* no answer to this */
+    }
+}
+
+int nrd_js_fetch_as_it_is(NrdPartition *partition, uint64_t first, guint n, NrdJsSlot *slots)
 {
     int rc = 0;
     for (guint i = 0; i < n; i++)
         slots[i] = (NrdJsSlot){ .sequence = first + i };
-    fetch_direct(partition, slots, n);
+    ask_all(partition, slots, n);
     for (guint i = 0; i < n; i++) {
-        if (slots[i].error < 0 && rc == 0)
-            slots[i].error = record_of_leader(partition, slots[i].sequence, &slots[i].record);
+        take_answer(partition, &slots[i]);
+        if (slots[i].error < 0 && slots[i].error != -ENOENT && rc == 0)
+            slots[i].error = ask_again(partition, &slots[i]);
         if (slots[i].error < 0 && slots[i].error != -ENOENT && rc == 0)
             rc = slots[i].error;
+    }
+    return rc;
+}
+
+/* Whether the servers may have deleted it: no record from `sequence` on is that old. */
+static bool is_deleted(NrdPartition *partition, uint64_t sequence)
+{
+    NrdJsStreamInfo info;
+    int rc = nrd_js_stream_info(partition->topic->engine->conn, partition->stream, NRD_JS_GLANCE_MS, &info, NULL);
+    return rc == 0 && sequence < info.first_seq;
+}
+
+/* What is not there is not passed over as if it never was, when it was acknowledged here. */
+static bool is_right(NrdPartition *partition, const NrdJsSlot *slot)
+{
+    if (slot->error == 0)
+        return slot->agrees;
+    return nrd_js_kept_agrees(partition, slot->sequence, NULL) || is_deleted(partition, slot->sequence);
+}
+
+int nrd_js_fetch(NrdPartition *partition, uint64_t first, guint n, NrdJsSlot *slots)
+{
+    int rc = nrd_js_fetch_as_it_is(partition, first, n, slots);
+    for (guint i = 0; i < n && rc == 0; i++) {
+        if (is_right(partition, &slots[i]))
+            continue;
+        nrd_diag(NRD_LEVEL_ERROR,
+                 (NrdPlace){ partition->topic->name, partition->number, (int64_t)slots[i].sequence - 1 },
+                 "the servers %s, and have acknowledged another record at this offset: it is not served, and what else "
+                 "they have acknowledged is compared",
+                 slots[i].error == 0 ? "give a record" : "have none");
+        nrd_js_kept_doubt(partition);
+        rc = -EIO;
     }
     return rc;
 }
@@ -130,6 +167,8 @@ int nrd_js_partition_record(NrdPartition *partition, uint64_t offset, NrdRecord 
     rc = nrd_js_fetch(partition, offset + 1, 1, &slot);
     if (rc == 0 && slot.error == 0)
         *ret_record = slot.record;
+    else
+        nrd_js_slots_clear(&slot, 1);
     return rc < 0 ? rc : slot.error;
 }
 
@@ -141,8 +180,10 @@ static int time_from(NrdPartition *partition, uint64_t *sequence, uint64_t last,
     while (*sequence <= last) {
         NrdJsSlot slot;
         int rc = nrd_js_fetch(partition, *sequence, 1, &slot);
-        if (rc < 0)
+        if (rc < 0) {
+            nrd_js_slots_clear(&slot, 1);
             return rc;
+        }
         if (slot.error == 0) {
             *ret_ms = slot.record.timestamp_ms;
             nrd_record_clear(&slot.record);

@@ -8,15 +8,19 @@
 /* A record that is asked for. */
 typedef struct NrdJsSlot {
     NrdJsCountdown *countdown; /* of who waits; of no use to others */
+    natsMsg *answer;           /* ... likewise */
     uint64_t sequence;
     int error;        /* 0; -ENOENT: there is none */
+    bool agrees;      /* with error 0: no other record was acknowledged here at that sequence */
     NrdRecord record; /* with error 0 only */
 } NrdJsSlot;
 
-/* The records [first, first + n), into n slots, which need not be initialized. What is not there has the error -ENOENT; any
- * other failure is the result. The caller clears the slots in both cases. Blocks until all servers that were asked have
+/* The records [first, first + n) as the stream's leader has them, into n slots, which need not be initialized. What is not there
+ * has the error -ENOENT; any other failure is the result; -EIO also when one is not what was acknowledged here. The caller clears the slots in both cases. Blocks until all servers that were asked have
  * answered, or their time is over; on any thread but the client library's. */
 int nrd_js_fetch(NrdPartition *partition, uint64_t first, guint n, NrdJsSlot *slots) NRD_MUST_CHECK;
+/* The same of whatever is there: the slots say whether it agrees. */
+int nrd_js_fetch_as_it_is(NrdPartition *partition, uint64_t first, guint n, NrdJsSlot *slots) NRD_MUST_CHECK;
 
 /* Frees the records, not the slots. */
 void nrd_js_slots_clear(NrdJsSlot *slots, guint n);

@@ -21,6 +21,7 @@ static void sum_partition(NrdSummary *summary, NrdPartition *partition)
     summary->n_unknown += !known;
     summary->n_poisoned += info.poisoned;
     summary->n_otherwise += info.durability && strcmp(info.durability, partition->topic->engine->durability) != 0;
+    summary->n_apart += info.apart != NULL;
     summary->n_failing += !info.poisoned && info.commit_errno != 0;
     summary->size_bytes += info.size_bytes;
     summary->lag += info.lag;
@@ -32,6 +33,11 @@ static void sum_partition(NrdSummary *summary, NrdPartition *partition)
                                   .poisoned = info.poisoned,
                                   .failing = !info.poisoned,
                                   .reason = g_strdup(info.poisoned ? info.reason : g_strerror(info.commit_errno)) });
+    if (info.apart)
+        add_trouble(summary, (NrdTrouble){ .topic = g_strdup(partition->topic->name),
+                                           .partition = partition->number,
+                                           .apart = true,
+                                           .reason = g_strdup(info.apart) });
     nrd_partition_info_clear(&info);
 }
 

@@ -15,6 +15,8 @@
  *   outbox.c        records on their way              outbox_run.c    ... as they are sent
  *   outbox_look.c   ... whether they are stored       outbox_say.c    ... what is said of them
  *   outbox_place.c  ... where they go                 rewound.c       streams that have lost records
+ *   kept.c          ... or others than they should   acked.c         what was acknowledged
+ *   copies.c        copies that differ
  *   producer.c      producing                         pull.c          those who wait for records
  *   ask.c           what is asked for them            asked.c         pulls at the servers
  *   now.c           readers that never wait           round.c         ... and the answers that they wait for
@@ -37,6 +39,7 @@
 #define NRD_ENGINE_JETSTREAM_JS_PRIVATE_H
 
 #include "engine/base/diag.h"
+#include "engine/jetstream/acked.h"
 #include "engine/jetstream/api.h"
 #include "engine/jetstream/conn.h"
 #include "engine/jetstream/each.h"
@@ -84,6 +87,7 @@ struct NrdEngine {
     _Atomic int64_t silent_until_ms; /* monotonic: a look was not answered, and others are not waited for as long */
     _Atomic int64_t progress_ms; /* monotonic: of the last record that was acknowledged, or the beginning of the stop */
     _Atomic uint64_t outbox_bytes; /* that records take until they are acknowledged */
+    atomic_uint n_comparing;       /* partitions whose copies are compared now: see kept.c */
     atomic_bool lowers;            /* some consumer is to be set to a shorter timeout, later */
     GMutex admin;
     uint64_t followed;       /* guarded by admin: the bucket's last sequence that was looked at */
@@ -129,6 +133,7 @@ struct NrdPartition {
     atomic_uint n_doubts;           /* of that */
     atomic_bool looks_for_consumer; /* a thread does */
     atomic_bool looks_for_stream;   /* ... for that */
+    atomic_bool compares;           /* ... what was acknowledged with what is there */
     GMutex making;                  /* a consumer in the place of none */
     GMutex lock;
     /* guarded by lock */
@@ -149,6 +154,13 @@ struct NrdPartition {
     int64_t suspect_ms;                   /* since when it does not look like what was known; 0: it does */
     int64_t gone_ms;                      /* since when the servers say that there is no such stream; 0: there is */
     char *reason;                         /* why nothing is known now, or NULL */
+    NrdJsAcked *acked;                    /* where what was published lately is; NULL: nothing was */
+    char compared[NRD_JS_SERVER_BYTES];   /* the leader whose copy was compared with that, and has it; "": none */
+    char *apart;                          /* that copies of its stream differ, or NULL: none was seen that does */
+    bool doubted;                         /* the leader is to be compared with that */
+    uint32_t rounds_left;                 /* of comparing them */
+    int64_t round_ms;                     /* monotonic: of the last */
+    int64_t watched_ms;                   /* monotonic: of the last look at who leads */
     char *poison;                         /* why it takes and serves nothing until a person has looked, or NULL */
     int commit_errno;
     GPtrArray *outboxes; /* open producers, not referenced */
@@ -303,9 +315,10 @@ typedef struct NrdJsEnd {
 } NrdJsEnd;
 
 NrdJsEnd nrd_js_partition_end(NrdPartition *partition);
-/* A record of this daemon's is acknowledged: sent_after is the end when it was first sent; duplicate: it was there already. What
- * that proves of the stream ends the partition's service, on another thread. */
-void nrd_js_partition_published(NrdPartition *partition, uint64_t sequence, bool duplicate, NrdJsEnd sent_after);
+/* A record of this daemon's is acknowledged: sent_after is the end when it was first sent; duplicate: it was there already;
+ * hash: of its id (acked.h). What that proves of the stream ends the partition's service, on another thread. */
+void nrd_js_partition_published(NrdPartition *partition, uint64_t sequence, uint32_t hash, bool duplicate,
+                                NrdJsEnd sent_after);
 
 /* ---- consumer.c ---- */
 

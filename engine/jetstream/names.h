@@ -12,8 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NRD_JS_BUCKET "narad"         /* the key-value bucket with the records of topics */
-#define NRD_JS_CONSUMER "narad"       /* what the durable consumer of each partition's stream begins with: see below */
+#define NRD_JS_BUCKET "narad"   /* the key-value bucket with the records of topics */
+#define NRD_JS_CONSUMER "narad" /* what the durable consumer of each partition's stream begins with: see below */
+#define NRD_JS_ID_HEADER "Nats-Msg-Id"
 #define NRD_JS_KEY_HEADER "Narad-Key" /* of a keyed record: its key, in base64 */
 #define NRD_JS_KV_STREAM "KV_" NRD_JS_BUCKET
 #define NRD_JS_KV_SUBJECT "$KV." NRD_JS_BUCKET "."

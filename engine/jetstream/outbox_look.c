@@ -47,7 +47,7 @@ bool nrd_js_out_is_late(const NrdJsOut *record)
 
 static void take_id(Search *search, const NrdJsMessage *message)
 {
-    const char *id = message->headers ? g_hash_table_lookup(message->headers, "Nats-Msg-Id") : NULL;
+    const char *id = message->headers ? g_hash_table_lookup(message->headers, NRD_JS_ID_HEADER) : NULL;
     guint64 number;
     if (!id || !g_str_has_prefix(id, search->outbox->id) || id[NRD_JS_OUTBOX_ID_DIGITS] != '-' ||
         !g_ascii_string_to_unsigned(id + NRD_JS_OUTBOX_ID_DIGITS + 1, 10, 0, G_MAXUINT64, &number, NULL))
@@ -154,8 +154,11 @@ static void take_search_locked(NrdJsOutbox *outbox, const Search *search, int rc
         if (record->partition != search->partition || !record->doubtful || record->state != NRD_JS_OUT_HELD)
             continue;
         if (sequence) {
+            char id[NRD_JS_OUTBOX_ID_BYTES];
+            nrd_js_out_id(record, id);
             record->state = NRD_JS_OUT_STORED;
             record->sequence = *sequence;
+            nrd_js_partition_published(record->partition, *sequence, nrd_js_acked_hash(id), true, record->sent_after);
             outbox->progress_ms = nrd_clock_mono_ms();
             continue;
         }

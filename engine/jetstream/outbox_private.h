@@ -6,6 +6,7 @@
 #include "engine/jetstream/outbox.h"
 
 #define NRD_JS_OUTBOX_ID_DIGITS 16
+#define NRD_JS_OUTBOX_ID_BYTES (NRD_JS_OUTBOX_ID_DIGITS + 24)
 
 /* REFUSED: the servers will never take it, since it is too long with its key: it is dropped, and its writer told. */
 typedef enum NrdJsOutState { NRD_JS_OUT_HELD, NRD_JS_OUT_OUT, NRD_JS_OUT_STORED, NRD_JS_OUT_REFUSED } NrdJsOutState;
@@ -93,6 +94,7 @@ struct NrdJsOutbox {
 };
 
 void nrd_js_out_free(NrdJsOut *record);
+void nrd_js_out_id(const NrdJsOut *record, char id[NRD_JS_OUTBOX_ID_BYTES]); /* that it is sent with */
 void nrd_js_outbox_free(void *user_data); /* nobody has a reference, and its timer may wait */
 
 guint nrd_js_outbox_n_locked(const NrdJsOutbox *outbox); /* records that it holds */

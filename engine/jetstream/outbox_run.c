@@ -192,6 +192,11 @@ static void take_failure_locked(NrdJsOutbox *outbox, NrdJsOut *record, int error
     }
 }
 
+void nrd_js_out_id(const NrdJsOut *record, char id[NRD_JS_OUTBOX_ID_BYTES])
+{
+    g_snprintf(id, NRD_JS_OUTBOX_ID_BYTES, "%s-%" G_GUINT64_FORMAT, record->outbox->id, record->number);
+}
+
 static void take_answer_locked(NrdJsOutbox *outbox, NrdJsOut *record, int error, natsMsg *msg)
 {
     g_autofree char *why = NULL;
@@ -212,7 +217,10 @@ static void take_answer_locked(NrdJsOutbox *outbox, NrdJsOut *record, int error,
     }
     outbox->progress_ms = nrd_clock_mono_ms();
     atomic_store(&outbox->topic->engine->progress_ms, outbox->progress_ms);
-    nrd_js_partition_published(record->partition, record->sequence, duplicate, record->sent_after);
+    char id[NRD_JS_OUTBOX_ID_BYTES];
+    nrd_js_out_id(record, id);
+    nrd_js_partition_published(record->partition, record->sequence, nrd_js_acked_hash(id), duplicate,
+                               record->sent_after);
     pop_stored_locked(outbox);
 }
 
@@ -239,11 +247,11 @@ static void send_one(NrdJsOutbox *outbox, NrdJsOut *record)
     }
     record->again = true;
     record->passed = record->told = false;
-    char id[NRD_JS_OUTBOX_ID_DIGITS + 24];
-    g_snprintf(id, sizeof id, "%s-%" G_GUINT64_FORMAT, outbox->id, record->number);
+    char id[NRD_JS_OUTBOX_ID_BYTES];
+    nrd_js_out_id(record, id);
     const char *headers[] = {
-        "Nats-Msg-Id", id,  "Nats-Expected-Stream", partition->stream, record->key ? NRD_JS_KEY_HEADER : NULL,
-        record->key,   NULL
+        NRD_JS_ID_HEADER, id,  "Nats-Expected-Stream", partition->stream, record->key ? NRD_JS_KEY_HEADER : NULL,
+        record->key,      NULL
     };
     nrd_js_request(outbox->topic->engine->conn, partition->subject, headers, record->payload, record->size, ANSWER_MS,
                    on_answer, record);

@@ -41,6 +41,8 @@ void nrd_js_partition_free(NrdPartition *partition)
     g_free(partition->subject);
     g_free(partition->reason);
     g_free(partition->poison);
+    nrd_js_acked_free(partition->acked);
+    g_free(partition->apart);
     g_free(partition);
 }
 
@@ -234,6 +236,7 @@ void nrd_js_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_info)
                           : NULL,
         .poisoned = *reason != '\0',
         .reason = g_strdup(reason),
+        .apart = g_strdup(partition->apart),
         .commit_errno = partition->commit_errno,
         .open = true,
     };

@@ -1,5 +1,5 @@
 /* What the servers say of a partition's stream and of its consumer, when somebody has them asked. See partition.c. */
-#include "engine/jetstream/js_private.h"
+#include "engine/jetstream/kept.h"
 
 #include "engine/base/clock.h"
 
@@ -124,6 +124,7 @@ int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms)
     }
     take_stream_info(partition, &info, before);
     nrd_js_stream_seen(partition, &info);
+    nrd_js_kept_seen(partition, &info);
     nrd_js_acks_wait_answered(partition, ANSWERED_MS);
     rc = nrd_js_consumer_look(partition, patience_ms, &consumer, &why);
     if (rc == 0 || rc == -ENOENT)

@@ -1,6 +1,6 @@
 /* What this daemon's own publishing tells of a stream: a record that was sent when a sequence was known to be there, and is
  * stored anew at that or below, proves that the servers have lost what they had acknowledged. Nobody needs to look for it. */
-#include "engine/jetstream/js_private.h"
+#include "engine/jetstream/kept.h"
 
 NrdJsEnd nrd_js_partition_end(NrdPartition *partition)
 {
@@ -22,12 +22,19 @@ static void run_end_of_service(void *user_data)
     nrd_js_topic_unref(partition->topic);
 }
 
-void nrd_js_partition_published(NrdPartition *partition, uint64_t sequence, bool duplicate, NrdJsEnd sent_after)
+void nrd_js_partition_published(NrdPartition *partition, uint64_t sequence, uint32_t hash, bool duplicate,
+                                NrdJsEnd sent_after)
 {
     g_mutex_lock(&partition->lock);
     bool current = sent_after.n_reopened == partition->n_reopened; /* else: what there is was accepted since */
+    bool other = current && !nrd_js_kept_note_locked(partition, sequence, hash);
     bool rewound = current && !duplicate && sequence <= sent_after.sequence && !partition->poison;
-    if (rewound)
+    other = other && !rewound && !partition->poison;
+    if (other)
+        partition->poison = g_strdup_printf("the stream %s has acknowledged two records at offset %" G_GUINT64_FORMAT
+                                            ": its servers have lost the first, or their copies have come to differ",
+                                            partition->stream, sequence - 1);
+    else if (rewound)
         partition->poison = g_strdup_printf("the stream %s has stored a new record at offset %" G_GUINT64_FORMAT
                                             ", and ended at %" G_GUINT64_FORMAT
                                             " before: the servers have lost records that they had acknowledged",
@@ -36,7 +43,7 @@ void nrd_js_partition_published(NrdPartition *partition, uint64_t sequence, bool
         partition->published_seq = MAX(partition->published_seq, sequence);
     g_mutex_unlock(&partition->lock);
     nrd_js_partition_grew(partition, sequence, true);
-    if (!rewound)
+    if (!rewound && !other)
         return;
     nrd_js_topic_ref(partition->topic);
     nrd_js_later(partition->topic->engine->conn, run_end_of_service, partition);

@@ -95,6 +95,8 @@ static void append_summary(GString *text, NrdEngine *engine)
     append(text, "narad_partitions", "gauge", "Partitions.", summary.n_partitions);
     append(text, "narad_partitions_poisoned", "gauge", "Partitions whose stream does not answer, or is another one.",
            summary.n_poisoned);
+    append(text, "narad_partitions_differing", "gauge", "Partitions whose stream has copies that differ.",
+           summary.n_apart);
     append(text, "narad_partitions_failing", "gauge", "Partitions whose last commit failed.", summary.n_failing);
     nrd_summary_clear(&summary);
 }
@@ -111,6 +113,9 @@ char *nrd_js_engine_metrics(NrdEngine *engine)
     append(text, "narad_late_acks_total", "counter",
            "Acks confirmed after the end of their lease: somebody else may have had the record by then.",
            nrd_counter_get(NRD_COUNTER_LATE_ACKS));
+    append(text, "narad_acknowledged_missing_total", "counter",
+           "Offsets at which the servers have other records than they acknowledged to this mount, or none.",
+           nrd_counter_get(NRD_COUNTER_ACKED_MISSING));
     append(text, "narad_servers_connected", "gauge", "1 while there is a connection to a NATS server.",
            nrd_js_conn_is_up(engine->conn));
     append(text, "narad_servers_lost_total", "counter", "Connections to the NATS servers that were lost.",

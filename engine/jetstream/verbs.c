@@ -1,6 +1,6 @@
 /* Verbs of a partition's `ctl`: accepting what its stream has become, and moving its consumers. Those about segments have nothing
  * to work on. They block, as whoever asks the servers. */
-#include "engine/jetstream/js_private.h"
+#include "engine/jetstream/kept.h"
 
 /* A stream that has lost records is the same, and so is its consumer: another one takes its place, which begins where that was,
  * or at the new end. A stream that was made anew has another consumer, or none. */
@@ -71,6 +71,7 @@ int nrd_js_partition_reopen(NrdPartition *partition)
     partition->known = false; /* what is there now is what it is */
     partition->published_seq = 0;
     partition->n_reopened++;
+    nrd_js_kept_forget_locked(partition);
     partition->info = (NrdJsStreamInfo){ .first_seq = 0 };
     partition->commit_errno = 0;
     g_mutex_unlock(&partition->lock);

@@ -306,7 +306,7 @@ def test_rules_of_jetstream(m):
     text = read_file(rules + ".yml").decode()
     there = set(re.findall(r"^(narad_\w+) ", read_file(m.mnt + "/metrics").decode(), re.M))
     named = set(re.findall(r"narad_\w+", " ".join(re.findall(r"expr: (.*)", text))))
-    assert len(named) == 4 and named <= there
+    assert len(named) == 6 and named <= there
     code, output = promtool("check", "rules", rules + ".yml")
     assert code == 0, output
     code, output = promtool("test", "rules", rules + ".test.yml")

@@ -130,12 +130,20 @@ static void test_closed(void)
     g_assert_cmpstr(remover, ==, "");
 }
 
+#define CLUSTERED(replicas)                                                                                            \
+    "{\"config\":{\"num_replicas\":3,\"storage\":\"file\"},\"created\":\"x\",\"state\":{},"                            \
+    "\"cluster\":{\"leader\":\"n1\",\"replicas\":[" replicas "]}}"
+
 static void test_streams(void)
 {
     static const char good[] =
         STREAM("2026-11-30T11:36:19.245678901Z", "3", "file",
                "\"first_seq\":5,\"last_seq\":9,\"messages\":5,\"bytes\":77,\"first_ts\":\"2026-11-30T11:36:19Z\"");
     static const char empty[] = STREAM("x", "1", "memory", "\"first_seq\":0,\"last_seq\":0,\"messages\":0");
+    static const char led[] = CLUSTERED("{\"name\":\"n2\",\"current\":true},{\"name\":\"n3\",\"current\":true}");
+    static const char busy[] = CLUSTERED("{\"name\":\"n2\",\"current\":false,\"active\":300000000}");
+    static const char hangs[] = CLUSTERED("{\"name\":\"n2\",\"current\":false,\"active\":3000000000}");
+    static const char away[] = CLUSTERED("{\"name\":\"n2\",\"current\":false,\"offline\":true}");
     static const char *const bad[] = {
         "{}",
         "[]",
@@ -158,6 +166,16 @@ static void test_streams(void)
     g_assert_true(info.replicas == 3 && !info.in_memory);
     g_assert_cmpint(nrd_js_read_stream(empty, strlen(empty), &info, NULL), ==, 0);
     g_assert_true(info.replicas == 1 && info.in_memory && info.last_seq == 0 && info.first_ms == 0);
+    g_assert_true(!info.lags && info.leader[0] == '\0');
+    g_assert_cmpint(nrd_js_read_stream(led, strlen(led), &info, NULL), ==, 0);
+    g_assert_cmpstr(info.leader, ==, "n1");
+    g_assert_false(info.lags);
+    g_assert_cmpint(nrd_js_read_stream(busy, strlen(busy), &info, NULL), ==, 0);
+    g_assert_false(info.lags);
+    g_assert_cmpint(nrd_js_read_stream(hangs, strlen(hangs), &info, NULL), ==, 0);
+    g_assert_true(info.lags);
+    g_assert_cmpint(nrd_js_read_stream(away, strlen(away), &info, NULL), ==, 0);
+    g_assert_true(info.lags);
     for (size_t i = 0; i < G_N_ELEMENTS(bad); i++) {
         g_autofree char *why = NULL;
         g_assert_cmpint(nrd_js_read_stream(bad[i], strlen(bad[i]), &info, &why), ==, -EIO);

@@ -37,15 +37,15 @@ static void test_what_an_acknowledgement_proves(void)
     NrdPartition *partition = nrd_js_topic_partition(topic, 0);
     NrdJsEnd none = nrd_js_partition_end(partition);
     g_assert_cmpuint(none.sequence, ==, 0);
-    nrd_js_partition_published(partition, 7, false, none);
-    nrd_js_partition_published(partition, 5, false, none); /* of a window that is answered out of order */
+    nrd_js_partition_published(partition, 7, 7, false, none);
+    nrd_js_partition_published(partition, 5, 5, false, none); /* of a window that is answered out of order */
     g_assert_null(partition->poison);
     NrdJsEnd end = nrd_js_partition_end(partition);
     g_assert_cmpuint(end.sequence, ==, 7);
-    nrd_js_partition_published(partition, 7, true, end); /* there already */
-    nrd_js_partition_published(partition, 8, false, end);
+    nrd_js_partition_published(partition, 7, 7, true, end); /* there already */
+    nrd_js_partition_published(partition, 8, 8, false, end);
     partition->n_reopened++;
-    nrd_js_partition_published(partition, 3, false, end);
+    nrd_js_partition_published(partition, 3, 3, false, end);
     g_assert_null(partition->poison);
     nrd_js_topic_unref(topic);
     nrd_timers_free(engine.timers);
