@@ -25,7 +25,7 @@ typedef struct NrdJsOut {
     bool again;    /* it was sent before */
     bool doubtful; /* ... and may be stored, as no answer has told */
     bool passed;   /* by the last pass of a run: it may be stored where nothing is taken, so it goes nowhere now */
-    bool told;     /* ... which somebody was told */
+    bool told;     /* ... which somebody was told, and nobody has answered for it since */
     size_t size;
     size_t cost; /* of all of it, in memory */
     uint8_t payload[];

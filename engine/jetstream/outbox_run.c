@@ -207,8 +207,9 @@ static void take_answer_locked(NrdJsOutbox *outbox, NrdJsOut *record, int error,
     outbox->n_out--;
     outbox->bytes_out -= record->size;
     record->state = error == 0 ? NRD_JS_OUT_STORED : NRD_JS_OUT_HELD;
-    record->doubtful |=
-        error < 0 && (msg || error != -EAGAIN); /* else it was not sent, or nobody was there to take it */
+    bool was_there = msg || error != -EAGAIN; /* else it was not sent, or nobody was there to take it */
+    record->doubtful |= error < 0 && was_there;
+    record->told &= !was_there; /* else there is nothing new to tell of it */
     if (error == -EAGAIN && !msg)
         nrd_js_stream_suspect(record->partition);
     if (error < 0) {
@@ -246,7 +247,7 @@ static void send_one(NrdJsOutbox *outbox, NrdJsOut *record)
         record->first_sent_ms = nrd_clock_mono_ms();
     }
     record->again = true;
-    record->passed = record->told = false;
+    record->passed = false;
     char id[NRD_JS_OUTBOX_ID_BYTES];
     nrd_js_out_id(record, id);
     const char *headers[] = {
