@@ -7,7 +7,8 @@
 
 #define LAG_MS 1000
 #define NUDGE_MS 2000 /* records that were sent together are given up together */
-#define MOST_NUDGES 6
+#define MANY_NUDGES 6
+#define REST_MS 30000 /* after so many: servers that are away for long leave others behind as well */
 #define FEWEST_AT_ONCE 16u
 #define MOST_AT_ONCE 1024u
 
@@ -106,11 +107,12 @@ void nrd_js_partition_nudge(NrdPartition *partition)
 {
     int64_t now_ms = nrd_clock_mono_ms();
     g_mutex_lock(&partition->lock);
-    bool nudges = partition->n_nudges < MOST_NUDGES && now_ms - partition->nudged_ms >= NUDGE_MS;
+    int64_t pause_ms = partition->n_nudges < MANY_NUDGES ? NUDGE_MS : REST_MS;
+    bool nudges = partition->nudged_ms == 0 || now_ms - partition->nudged_ms >= pause_ms;
     unsigned n = MIN(FEWEST_AT_ONCE << (2 * partition->n_nudges), MOST_AT_ONCE);
     if (nudges) {
         partition->nudged_ms = now_ms;
-        partition->n_nudges++;
+        partition->n_nudges = MIN(partition->n_nudges + 1, MANY_NUDGES);
     }
     g_mutex_unlock(&partition->lock);
     if (nudges)
