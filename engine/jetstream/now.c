@@ -1,4 +1,5 @@
 /* What is there now, on the thread that asks: for readers that never wait. See pull_private.h. */
+#include "engine/jetstream/copies.h"
 #include "engine/jetstream/pull_private.h"
 
 #include "engine/base/clock.h"
@@ -23,11 +24,26 @@ static int64_t next_ms(const GPtrArray *gots)
     return parts.n_pending == 0 ? LAST_MS : SILENCE_MS;
 }
 
-/* The answers to one request for n records that are there now: so many, or fewer (-ETIMEDOUT), or a word that there is none;
- * -ESRCH: that nobody is there. */
-static int collect(NrdPartition *partition, NrdJsRound *round, guint n, GPtrArray *gots)
+/* false: it is another record than the one that was acknowledged, and nobody's; what should be there comes when its time is
+ * over, if the copy that it is sent from is right by then. */
+static bool take_in(NrdPartition *partition, natsMsg *msg, int64_t came_ms, GPtrArray *gots)
 {
-    while (gots->len < n) {
+    NrdJsAckSubject parts;
+    if (nrd_js_parse_ack(natsMsg_GetReply(msg), &parts) == 0 &&
+        !nrd_js_copies_may_deliver(partition, parts.sequence, msg)) {
+        natsMsg_Destroy(msg);
+        return false;
+    }
+    g_ptr_array_add(gots, nrd_js_got_new(partition, msg, came_ms));
+    return true;
+}
+
+/* The answers to one request for n records that are there now: so many, or fewer (-ETIMEDOUT), or a word that there is none;
+ * -ESRCH: that nobody is there. *ret_n_held: as many of them are held back. */
+static int collect(NrdPartition *partition, NrdJsRound *round, guint n, GPtrArray *gots, guint *ret_n_held)
+{
+    *ret_n_held = 0;
+    for (guint n_came = 0; n_came < n; n_came++) {
         natsMsg *msg = nrd_js_round_next(round, next_ms(gots));
         if (!msg)
             return -ETIMEDOUT;
@@ -36,7 +52,7 @@ static int collect(NrdPartition *partition, NrdJsRound *round, guint n, GPtrArra
             natsMsg_Destroy(msg);
             return nobody ? -ESRCH : 0;
         }
-        g_ptr_array_add(gots, nrd_js_got_new(partition, msg, nrd_js_round_asked_ms(round)));
+        *ret_n_held += !take_in(partition, msg, nrd_js_round_asked_ms(round), gots);
     }
     return 0;
 }
@@ -61,12 +77,15 @@ static int pull_once(NrdPartition *partition, guint n, GPtrArray *gots)
         rc = nrd_js_round_ask(partition, n, n > FEW ? EXPIRES_MS : 0, &round);
     if (rc < 0)
         return rc;
-    rc = collect(partition, round, n, gots);
+    guint n_held;
+    rc = collect(partition, round, n, gots, &n_held);
     nrd_js_round_leave(round, rc != -ETIMEDOUT);
     if (rc == -ESRCH)
         nrd_js_consumer_doubt(partition); /* nobody answers for it */
     if (gots->len > 0)
         return 0;
+    if (n_held > 0)
+        return -EIO; /* no end of the records */
     return rc == -ETIMEDOUT ? why_silent(partition) : rc;
 }
 

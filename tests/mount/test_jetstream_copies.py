@@ -254,3 +254,35 @@ def test_consumers_are_given_no_other_record(own_servers, mount_on):  # noqa: F8
         lead_consumer(own_servers, stream, consumer, lambda leader: leader != other.name)
         wait_for(lambda: came.add(read_or_none(reader)) or {each + b"\n" for each in RIGHT} <= came, "the others", 60)
         assert b"another\n" not in came
+
+
+def test_who_does_not_wait_is_given_no_other_record(own_servers, mount_on):  # noqa: F811
+    """The same, of `drain`, and of consumers that take what is there now."""
+    m = mount_on(own_servers)  # noqa: F811
+    part, stream, other = apart(m, own_servers, "t", visibility_timeout_ms=1000)
+
+    def taken():
+        """Until its end, or until something is held back."""
+        text = b""
+        with Consumer(part, "drain") as drain:
+            try:
+                while more := drain.read():
+                    text += more
+            except OSError as error:
+                assert error.errno == errno.EIO
+        return set(text.splitlines())
+
+    with Consumer(part) as reader:  # there is a consumer, and a record that goes back to it
+        reader.read()
+    consumer, = own_servers.ask("$JS.API.CONSUMER.NAMES." + stream)["consumers"]
+    lead_consumer(own_servers, stream, consumer, lambda leader: leader == other.name)
+    came = set()
+    wait_for(lambda: came.update(taken()) or set(RIGHT[:5]) <= came, "what is right", 60)
+    wait_for(lambda: came.update(taken()) or metric(m, "narad_partitions_differing") == 1, "the word", 60)
+    for topic in (False, True):
+        with Consumer(m.topic("t") if topic else part) as reader:
+            came.add(read_or_none(reader))
+    assert b"another" not in came and b"another\n" not in came
+    lead_consumer(own_servers, stream, consumer, lambda leader: leader != other.name)
+    wait_for(lambda: came.update(taken()) or set(RIGHT) <= came, "the others", 60)
+    assert b"another" not in came
