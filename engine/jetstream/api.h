@@ -72,9 +72,9 @@ typedef struct NrdJsPut {
 int nrd_js_put(NrdJsConn *conn, const char *subject, const void *data, size_t size, const NrdJsPut *how,
                uint64_t *ret_sequence, char **ret_why) NRD_MUST_CHECK;
 
-/* A server that leads a stream again, after others have, may take it to end where it ended for him (2.9: "high message lag"). Until
- * as many messages have come as the others had meanwhile, refused ones included, it loses each of them, without an answer. This
- * sends n that are lost or refused, so that what is sent behind them is stored. Does not wait. */
+/* A server that leads a stream again, after others have, may take it to end where it ended for him (2.9: "high message lag").
+ * Until as many messages have come as the others had meanwhile, refused ones included, it loses each of them, without an answer.
+ * This sends n that are lost or refused, so that what is sent behind them is stored. Does not wait. */
 void nrd_js_nudge(NrdJsConn *conn, const char *subject, unsigned n);
 
 /* The last sequence of the whole stream that takes the subject, behind all that reached its leader before: by publishing what

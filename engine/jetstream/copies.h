@@ -4,8 +4,8 @@
 
 #include "engine/jetstream/js_private.h"
 
-/* Asks whichever servers answer for the sequences [first, first + n), of all of which an id is known. *ret_another: one at which a
- * copy has another record, or 0. Fails as a request does, when one had no answer and no other record was seen. Blocks. */
+/* Asks whichever servers answer for the sequences [first, first + n), of all of which an id is known. *ret_another: one at which
+ * a copy has another record, or 0. Fails as a request does, when one had no answer and no other record was seen. Blocks. */
 int nrd_js_copies_compare(NrdPartition *partition, uint64_t first, guint n, uint64_t *ret_another) NRD_MUST_CHECK;
 
 /* A copy has another record there: that is told, until nrd_js_copies_same. */

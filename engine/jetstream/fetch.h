@@ -15,9 +15,10 @@ typedef struct NrdJsSlot {
     NrdRecord record; /* with error 0 only */
 } NrdJsSlot;
 
-/* The records [first, first + n) as the stream's leader has them, into n slots, which need not be initialized. What is not there
- * has the error -ENOENT; any other failure is the result; -EIO also when one is not what was acknowledged here. The caller clears the slots in both cases. Blocks until all servers that were asked have
- * answered, or their time is over; on any thread but the client library's. */
+/* The records [first, first + n) as the stream's leader has them, into n slots, which need not be initialized. What is not
+ * there has the error -ENOENT; any other failure is the result; -EIO also when one is not what was acknowledged here. The caller
+ * clears the slots in both cases. Blocks until all servers that were asked have answered, or their time is over; on any thread
+ * but the client library's. */
 int nrd_js_fetch(NrdPartition *partition, uint64_t first, guint n, NrdJsSlot *slots) NRD_MUST_CHECK;
 /* The same of whatever is there: the slots say whether it agrees. */
 int nrd_js_fetch_as_it_is(NrdPartition *partition, uint64_t first, guint n, NrdJsSlot *slots) NRD_MUST_CHECK;

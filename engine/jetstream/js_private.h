@@ -279,8 +279,8 @@ int nrd_js_partition_why(const NrdPartition *partition, int rc);
 int nrd_js_partition_check_durable(NrdPartition *partition) NRD_MUST_CHECK;
 /* A record of that sequence is there; published: this daemon's was acknowledged just now. */
 void nrd_js_partition_grew(NrdPartition *partition, uint64_t sequence, bool published);
-/* A record of this daemon's was sent and not answered: its leader may be behind (see nrd_js_nudge), and is helped on, with more each
- * time. However many records that is said of, once in a while. Does not wait. */
+/* A record of this daemon's was sent and not answered: its leader may be behind (see nrd_js_nudge), and is helped on, with more
+ * each time. However many records that is said of, once in a while. Does not wait. */
 void nrd_js_partition_nudge(NrdPartition *partition);
 /* Nothing is taken from it and nothing served any more, which is said. Not under the lock of an outbox. */
 void nrd_js_partition_end_service(NrdPartition *partition, const char *why);

@@ -1,6 +1,6 @@
-/* Where a record goes. To a topic as a whole it goes to another partition when its own takes nothing, unless it was sent and may be
- * stored: then it goes nowhere, is passed over, and those behind it go on. What becomes of it a person decides, who writes reopen:
- * then it is looked for, or sent again under its id. */
+/* Where a record goes. To a topic as a whole it goes to another partition when its own takes nothing, unless it was sent and
+ * may be stored: then it goes nowhere, is passed over, and those behind it go on. What becomes of it a person decides, who
+ * writes reopen: then it is looked for, or sent again under its id. */
 #include "engine/jetstream/outbox_private.h"
 
 static bool is_well(NrdPartition *partition)

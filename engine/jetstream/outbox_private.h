@@ -1,5 +1,5 @@
-/* An outbox's insides: what outbox.c (its life, what an open file asks of it), outbox_run.c (sending), outbox_place.c (where to), outbox_look.c (whether
- * it is stored) and outbox_say.c (what is said of it) share. */
+/* An outbox's insides: what outbox.c (its life, what an open file asks of it), outbox_run.c (sending), outbox_place.c (where to),
+ * outbox_look.c (whether it is stored) and outbox_say.c (what is said of it) share. */
 #ifndef NRD_ENGINE_JETSTREAM_OUTBOX_PRIVATE_H
 #define NRD_ENGINE_JETSTREAM_OUTBOX_PRIVATE_H
 
@@ -116,8 +116,8 @@ void nrd_js_outbox_answer_others_locked(NrdJsOutbox *outbox);
 
 /* Whether it may be stored, and was sent so long ago that the servers may have forgotten its id. */
 bool nrd_js_out_is_late(const NrdJsOut *record);
-/* A place for a record that is held: its own partition, or, to a topic as a whole, for one that is surely not stored, the next that is
- * well when its own is not. false: there is none now. */
+/* A place for a record that is held: its own partition, or, to a topic as a whole, for one that is surely not stored, the next
+ * that is well when its own is not. false: there is none now. */
 bool nrd_js_outbox_find_place_locked(const NrdJsOutbox *outbox, NrdJsOut *record);
 /* Whether the stream of the first record is gone, and there is no other place for it, though it has to wait for one: nobody is to
  * wait for what will not come by itself. */

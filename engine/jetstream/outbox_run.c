@@ -269,8 +269,8 @@ static void pop_behind_locked(NrdJsOutbox *outbox)
     }
 }
 
-/* Nothing is out, and all but what was passed over is stored. Its writer is told by each fsync, as one that succeeds says that all
- * is stored; by a write, and the fsyncs of other open files, once. */
+/* Nothing is out, and all but what was passed over is stored. Its writer is told by each fsync, as one that succeeds says that
+ * all is stored; by a write, and the fsyncs of other open files, once. */
 static void end_passed_locked(NrdJsOutbox *outbox)
 {
     const NrdJsOut *first = outbox->records.head->data;
