@@ -806,6 +806,7 @@ def test_everything_at_once_over_closing_partitions(mounts):
     assert log(part) == lines(*range(5)) + b"more\n" * counts[2]
 
 
+@pytest.mark.local("idle_close_ms, retention_check_ms, cold_retention_walk_ms, cache_bytes")
 @pytest.mark.parametrize("option", ["idle_close_ms=0", "idle_close_ms=soon", "retention_check_ms=0",
                                     "cold_retention_walk_ms=-1", "cache_bytes=64M"])
 def test_options_that_are_refused(mounts, option):
