@@ -69,11 +69,12 @@ int nrd_js_copies_compare(NrdPartition *partition, uint64_t first, guint n, uint
 
 /* ---- what is told ---- */
 
-/* Whether it is news. */
+/* Whether it is news. After a reopening it is none: what was acknowledged before counts no more, and is compared no more. */
 static bool set_apart(NrdPartition *partition, uint64_t sequence)
 {
     g_mutex_lock(&partition->lock);
-    bool news = !partition->apart && !partition->poison;
+    bool counts = partition->acked && nrd_js_acked_get(partition->acked, sequence) != 0;
+    bool news = counts && !partition->apart && !partition->poison;
     if (news)
         partition->apart =
             g_strdup_printf("copies of the stream %s differ: one has another record at offset %" G_GUINT64_FORMAT
