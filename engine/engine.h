@@ -93,6 +93,7 @@ typedef struct NrdTrouble {
     int64_t partition; /* NRD_NO_PARTITION (-1): the whole topic */
     bool lost;         /* a topic that stays out of service until the restart */
     bool poisoned;     /* a partition: `reopen` clears it; else it could not be opened */
+    bool passes;       /* ... or it passes by itself */
     bool failing;      /* a partition whose last commit failed; the next one may succeed */
     bool by_others;    /* ... or is out of service for what others have done to its files */
     bool damaged;      /* a partition that is served, but for records that are lost */
@@ -304,6 +305,7 @@ typedef struct NrdPartitionInfo {
         oldest_ms;  /* commit time of the oldest record, about; 0: there is none, or only a look at the disk can tell */
     bool poisoned;  /* a sync failed, or: */
     bool by_others; /* ... others have taken or replaced a file that is written to. `reopen` clears either */
+    bool passes;    /* ... or servers give no answer: that passes by itself */
     const char *durability; /* as nrd_engine_durability, of this partition; NULL: not known, or the engine's */
     char *reason;           /* poison or fault in one sentence, "" when well; g_free */
     char *unsaved;          /* why progress of consumers cannot be written now, in one sentence; NULL: it can; g_free */

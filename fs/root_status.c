@@ -218,6 +218,10 @@ static void append_partition_trouble(GString *text, const NrdFs *fs, const NrdTr
     }
     g_string_append_printf(text, "\n%s/p%05u  %s: %s\n", trouble->topic, (unsigned)trouble->partition,
                            trouble->poisoned ? "poisoned" : "out of service", trouble->reason);
+    if (trouble->passes) {
+        g_string_append(text, "    " NRD_TODO_PASSES "\n");
+        return;
+    }
     g_string_append_printf(text, "    %s: echo reopen > topics/%s/p%05u/ctl\n",
                            trouble->by_others ? NRD_TODO_BY_OTHERS : nrd_when_well(fs), trouble->topic,
                            (unsigned)trouble->partition);

@@ -66,7 +66,10 @@ static void append_partition_row(GString *text, NrdPartition *partition, Totals 
     totals->lag += info.lag;
     totals->in_flight += info.in_flight;
     totals->size_bytes += info.size_bytes;
-    if (info.poisoned || info.fault)
+    if (info.passes)
+        g_string_append_printf(totals->todo, "p%05u  %s; %s\n", nrd_partition_number(partition), info.reason,
+                               NRD_TODO_PASSES);
+    else if (info.poisoned || info.fault)
         g_string_append_printf(totals->todo, "p%05u  %s: %s, echo reopen > p%05u/ctl\n",
                                nrd_partition_number(partition), info.reason,
                                todo_word(&info, nrd_when_well(totals->fs)), nrd_partition_number(partition));
@@ -294,7 +297,9 @@ static char *partition_status_text(NrdNode *node)
                            nrd_topic_name(node->topic));
     g_string_append_printf(text, "state        %s%s%s\n", state_word(node->partition, &info), *info.reason ? ": " : "",
                            info.reason);
-    if (info.poisoned || info.fault)
+    if (info.passes)
+        g_string_append(text, "to do        " NRD_TODO_PASSES "\n");
+    else if (info.poisoned || info.fault)
         g_string_append_printf(text, "to do        %s: echo reopen > ctl\n", todo_word(&info, nrd_when_well(node->fs)));
     else if (info.commit_errno)
         g_string_append_printf(text, "commits      fail: %s\nto do        %s\n", g_strerror(info.commit_errno),

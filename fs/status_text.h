@@ -53,6 +53,7 @@ void nrd_append_durability(GString *text, const char *word);
  * being opened; then comes where to write it. */
 #define NRD_TODO_POISON "when the disk is well"
 #define NRD_TODO_SERVERS "when the servers are well and have what they should"
+#define NRD_TODO_PASSES "nothing to do here: it passes by itself when its servers answer"
 #define NRD_TODO_BY_OTHERS                                                                                             \
     "put that right in the data directory (a file back from a backup, what is none of the daemon's out of the way; "   \
     "what is not back is told as lost)"

@@ -106,6 +106,7 @@ static void on_follow(void *user_data)
         g_mutex_unlock(&engine->admin);
         nrd_js_consumers_lower(engine);
         nrd_js_kept_watch(engine);
+        nrd_js_silent_watch(engine);
     }
     nrd_timer_set(engine->timers, &engine->follow_timer, nrd_clock_mono_ms() + FOLLOW_MS);
 }

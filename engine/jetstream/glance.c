@@ -31,6 +31,7 @@ static void sum_partition(NrdSummary *summary, NrdPartition *partition)
                     (NrdTrouble){ .topic = g_strdup(partition->topic->name),
                                   .partition = partition->number,
                                   .poisoned = info.poisoned,
+                                  .passes = info.passes,
                                   .failing = !info.poisoned,
                                   .reason = g_strdup(info.poisoned ? info.reason : g_strerror(info.commit_errno)) });
     if (info.apart)

@@ -89,6 +89,7 @@ struct NrdEngine {
     _Atomic uint64_t outbox_bytes; /* that records take until they are acknowledged */
     atomic_uint n_comparing;       /* partitions whose copies are compared now: see kept.c */
     atomic_bool lowers;            /* some consumer is to be set to a shorter timeout, later */
+    atomic_bool looks_again;       /* a thread does, at partitions that gave no answer */
     GMutex admin;
     uint64_t followed;       /* guarded by admin: the bucket's last sequence that was looked at */
     GPtrArray *orphans;      /* guarded by admin: see admin.c */
@@ -303,6 +304,9 @@ bool nrd_js_partition_committed(NrdPartition *partition, int error);
 int nrd_js_partition_look(NrdPartition *partition, int64_t patience_ms) NRD_MUST_CHECK;
 /* Whether the last look was not answered. */
 bool nrd_js_partition_is_silent(NrdPartition *partition);
+/* Every second or so, with a connection: those that gave no answer are looked at again, on other threads, as nobody may read
+ * who would. Does not wait. */
+void nrd_js_silent_watch(NrdEngine *engine);
 /* Whether the servers have said for a while that there is no such stream. */
 bool nrd_js_partition_is_gone(NrdPartition *partition);
 

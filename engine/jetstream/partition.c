@@ -237,6 +237,7 @@ void nrd_js_partition_info(NrdPartition *partition, NrdPartitionInfo *ret_info)
                           ? nrd_js_durability_of(partition->topic->engine, stream->replicas, stream->in_memory)
                           : NULL,
         .poisoned = *reason != '\0',
+        .passes = !partition->poison && partition->reason && partition->gone_ms == 0,
         .reason = g_strdup(reason),
         .apart = g_strdup(partition->apart),
         .commit_errno = partition->commit_errno,

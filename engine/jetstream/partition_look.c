@@ -161,6 +161,56 @@ void nrd_js_topic_learn(NrdTopic *topic)
     (void)!nrd_js_each(topic->engine->conn, 0, nrd_js_topic_n_partitions(topic), learn_one, topic);
 }
 
+/* ---- again, while nobody reads ---- */
+
+/* What was seen of it is no news any more. What is poisoned for good does not pass. */
+static bool wants_look(NrdPartition *partition)
+{
+    g_mutex_lock(&partition->lock);
+    bool silent = partition->reason && !partition->poison;
+    g_mutex_unlock(&partition->lock);
+    return silent && !nrd_js_partition_known(partition);
+}
+
+static int look_again_at_one(void *user_data, uint32_t number)
+{
+    NrdPartition *partition = nrd_js_topic_partition(user_data, number);
+    if (wants_look(partition))
+        (void)!nrd_js_partition_learn(partition);
+    return 0;
+}
+
+static bool topic_wants_look(NrdTopic *topic)
+{
+    for (uint32_t p = 0; p < nrd_js_topic_n_partitions(topic); p++)
+        if (wants_look(nrd_js_topic_partition(topic, p)))
+            return true;
+    return false;
+}
+
+static void run_look_again(void *user_data)
+{
+    NrdEngine *engine = user_data;
+    g_autoptr(GPtrArray) topics = nrd_js_topics(engine);
+    for (guint i = 0; i < topics->len && nrd_js_conn_is_up(engine->conn); i++)
+        if (topic_wants_look(topics->pdata[i]))
+            (void)!nrd_js_each(engine->conn, 0, nrd_js_topic_n_partitions(topics->pdata[i]), look_again_at_one,
+                               topics->pdata[i]);
+    atomic_store(&engine->looks_again, false);
+}
+
+/* Looks are as far apart as those of who reads (SILENT_MS), and while they are not answered none but the first of them waits
+ * for long (nrd_js_partition_learn). */
+void nrd_js_silent_watch(NrdEngine *engine)
+{
+    g_autoptr(GPtrArray) topics = nrd_js_topics(engine);
+    bool wants = false;
+    for (guint i = 0; i < topics->len && !wants; i++)
+        wants = topic_wants_look(topics->pdata[i]);
+    if (wants && !atomic_exchange(&engine->looks_again, true))
+        nrd_js_later(engine->conn, run_look_again, engine);
+}
+
 /* ---- what came of it ---- */
 
 bool nrd_js_partition_is_silent(NrdPartition *partition)

@@ -218,6 +218,26 @@ def test_who_looks_at_many_files_does_not_wait_for_each(own_servers, mount_on): 
     wait_for(lambda: xattr(m.part("t", 39), "poisoned") == "0", "the answers", 60)
 
 
+@pytest.mark.parametrize("servers_left", [0, 1])
+def test_what_passes_does_so_while_nobody_reads(own_servers, mount_on, servers_left):  # noqa: F811
+    """The mount's own status and metrics are made from what is known: they come right without a look at the partitions. And who is
+    to wait is not told to reopen."""
+    m = mount_on(own_servers)
+    part, topic = m.make("t", partitions=2), m.topic("t")
+    down = own_servers.servers[servers_left:]
+    for server in down:
+        server.kill()
+    wait_for(lambda: xattr(part, "poisoned") == "1", "the silence", 60)
+    for page in (part + "/status", topic + "/status", m.mnt + "/status"):
+        text = read_file(page).decode()
+        assert "poisoned" in text and "passes by itself when its servers answer" in text and "reopen" not in text
+    for server in down:
+        server.start()
+    own_servers.wait_ready()
+    wait_for(lambda: metric(m, "narad_partitions_poisoned") == 0, "it to pass", 60)
+    assert b"poisoned" not in read_file(m.mnt + "/status")
+
+
 def test_a_status_asks_for_many_partitions_at_once(own_servers, mount_on):  # noqa: F811
     """Two of three servers hang, and with them most of the answers that it needs: they are waited for together."""
     m = mount_on(SimpleNamespace(url=f"nats://127.0.0.1:{own_servers.servers[0].port}"))
