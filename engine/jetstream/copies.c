@@ -3,18 +3,24 @@
  * lately is compared with the other copies, too: any server answers a direct get from its own, so that each record is asked for
  * more than once, and all of it several times, some seconds apart (kept.c).
  *
- * A copy that has another record is told of for as long as it is seen. Nothing is read from it here, and what a consumer is
- * delivered from it is held back. One that has no such record may only be behind. */
+ * A copy that has another record is told of for as long as it is seen. Where that was is held (acked.h), and compared however
+ * much has been acknowledged since; more often than others, so that it is no chance when nobody has the other one any more.
+ * Nothing is read from such a copy here, and what a consumer is delivered from it is held back. One that has no such record may
+ * only be behind; where another one was seen it is asked for until it has. */
 #include "engine/jetstream/copies.h"
 
+#include "engine/jetstream/fetch.h"
 #include "engine/jetstream/gather.h"
 #include "engine/jetstream/kept.h"
 
 #define GET_MS 2500
-#define TIMES 2 /* that each record is asked for */
+#define TIMES 2      /* that each record is asked for */
+#define HELD_TIMES 8 /* ... where another one was seen: one copy of three is passed over once in 25 times */
 
 typedef struct Asked {
     NrdJsCountdown *countdown;
+    uint64_t sequence;
+    bool held;
     int error;
     natsMsg *answer;
 } Asked;
@@ -33,36 +39,88 @@ static const char *header(natsMsg *msg, const char *name)
     return natsMsgHeader_Get(msg, name, &value) == NATS_OK ? value : NULL;
 }
 
-static bool is_another(NrdPartition *partition, uint64_t sequence, natsMsg *msg)
+static bool is_there(uint64_t sequence, natsMsg *msg)
 {
     guint64 said;
     const char *number = header(msg, "Nats-Sequence");
-    return number && g_ascii_string_to_unsigned(number, 10, 0, G_MAXUINT64, &said, NULL) && said == sequence &&
-           !nrd_js_kept_agrees(partition, sequence, header(msg, NRD_JS_ID_HEADER));
+    return number && g_ascii_string_to_unsigned(number, 10, 0, G_MAXUINT64, &said, NULL) && said == sequence;
 }
 
-int nrd_js_copies_compare(NrdPartition *partition, uint64_t first, guint n, uint64_t *ret_another)
+static bool is_another(NrdPartition *partition, const Asked *asked)
+{
+    return is_there(asked->sequence, asked->answer) &&
+           !nrd_js_kept_agrees(partition, asked->sequence, header(asked->answer, NRD_JS_ID_HEADER));
+}
+
+/* Each as often as it is to be asked for. */
+static GArray *questions(NrdPartition *partition, uint64_t first, guint n)
+{
+    GArray *all = g_array_new(FALSE, FALSE, sizeof(Asked));
+    g_mutex_lock(&partition->lock);
+    for (uint64_t sequence = first; sequence < first + n; sequence++) {
+        bool held = partition->acked && nrd_js_acked_holds(partition->acked, sequence);
+        Asked asked = { .sequence = sequence, .held = held };
+        for (guint i = 0; i < (held ? HELD_TIMES : TIMES); i++)
+            g_array_append_val(all, asked);
+    }
+    g_mutex_unlock(&partition->lock);
+    return all;
+}
+
+static void ask_all(NrdPartition *partition, Asked *asked, guint n)
 {
     NrdJsCountdown countdown;
-    uint64_t another = 0;
-    int rc = 0;
-    g_autofree Asked *asked = g_new0(Asked, (gsize)n * TIMES);
     g_autofree char *subject = g_strdup_printf("$JS.API.DIRECT.GET.%s", partition->stream);
-    nrd_js_countdown_init(&countdown, (gsize)n * TIMES);
-    for (guint i = 0; i < n * TIMES; i++) {
+    nrd_js_countdown_init(&countdown, n);
+    for (guint i = 0; i < n; i++) {
         char json[48];
-        g_snprintf(json, sizeof json, "{\"seq\":%" G_GUINT64_FORMAT "}", first + i / TIMES);
+        g_snprintf(json, sizeof json, "{\"seq\":%" G_GUINT64_FORMAT "}", asked[i].sequence);
         asked[i].countdown = &countdown;
         nrd_js_request(partition->topic->engine->conn, subject, NULL, json, strlen(json), GET_MS, on_answer, &asked[i]);
     }
     nrd_js_countdown_wait(&countdown);
-    for (guint i = 0; i < n * TIMES; i++) {
-        if (asked[i].error < 0)
+}
+
+/* A copy has no record where another one was seen. It is made anew, or lacks it; or the record was deleted on the servers. */
+static int find_absent(NrdPartition *partition, uint64_t sequence)
+{
+    NrdJsSlot slot;
+    int rc = nrd_js_fetch_as_it_is(partition, sequence, 1, &slot);
+    bool gone = rc == 0 && slot.error == -ENOENT;
+    nrd_js_slots_clear(&slot, 1);
+    if (gone)
+        nrd_js_kept_gone(partition, sequence);
+    return gone || rc < 0 ? rc : -EAGAIN;
+}
+
+static void hold(NrdPartition *partition, uint64_t sequence)
+{
+    g_mutex_lock(&partition->lock);
+    if (partition->acked)
+        nrd_js_acked_hold(partition->acked, sequence);
+    g_mutex_unlock(&partition->lock);
+}
+
+int nrd_js_copies_compare(NrdPartition *partition, uint64_t first, guint n, uint64_t *ret_another)
+{
+    g_autoptr(GArray) questions_asked = questions(partition, first, n);
+    Asked *asked = (Asked *)(void *)questions_asked->data;
+    uint64_t another = 0, absent = 0;
+    int rc = 0;
+    ask_all(partition, asked, questions_asked->len);
+    for (guint i = 0; i < questions_asked->len; i++) {
+        if (asked[i].error < 0) {
             rc = asked[i].error;
-        else if (another == 0 && is_another(partition, first + i / TIMES, asked[i].answer))
-            another = first + i / TIMES;
+        } else if (is_another(partition, &asked[i])) {
+            hold(partition, asked[i].sequence);
+            another = another > 0 ? another : asked[i].sequence;
+        } else if (asked[i].held && !is_there(asked[i].sequence, asked[i].answer)) {
+            absent = asked[i].sequence; /* any of them: the others are found in the next round */
+        }
         natsMsg_Destroy(asked[i].answer);
     }
+    if (another == 0 && rc == 0 && absent > 0)
+        rc = find_absent(partition, absent);
     *ret_another = another;
     return another > 0 ? 0 : rc;
 }
@@ -75,6 +133,8 @@ static bool set_apart(NrdPartition *partition, uint64_t sequence)
     g_mutex_lock(&partition->lock);
     bool counts = partition->acked && nrd_js_acked_get(partition->acked, sequence) != 0;
     bool news = counts && !partition->apart && !partition->poison;
+    if (counts)
+        nrd_js_acked_hold(partition->acked, sequence);
     if (news)
         partition->apart =
             g_strdup_printf("copies of the stream %s differ: one has another record at offset %" G_GUINT64_FORMAT
@@ -99,6 +159,8 @@ void nrd_js_copies_same(NrdPartition *partition)
 {
     g_mutex_lock(&partition->lock);
     g_autofree char *apart = g_steal_pointer(&partition->apart);
+    if (partition->acked)
+        nrd_js_acked_let_go(partition->acked, 0, UINT64_MAX);
     g_mutex_unlock(&partition->lock);
     if (apart)
         nrd_diag(NRD_LEVEL_NOTICE, nrd_js_partition_place(partition),

@@ -4,11 +4,12 @@
 
 #include "engine/jetstream/js_private.h"
 
-/* Asks whichever servers answer for the sequences [first, first + n), of all of which an id is known. *ret_another: one at which
- * a copy has another record, or 0. Fails as a request does, when one had no answer and no other record was seen. Blocks. */
+/* Asks whichever servers answer for the sequences [first, first + n), of all of which an id is known. *ret_another: the first at
+ * which a copy has another record, or 0; each such is held (acked.h) from now on. Fails as a request does, when one had no answer
+ * and no other record was seen; -EAGAIN: a copy has no record at one that is held, and the leader has. Blocks. */
 int nrd_js_copies_compare(NrdPartition *partition, uint64_t first, guint n, uint64_t *ret_another) NRD_MUST_CHECK;
 
-/* A copy has another record there: that is told, until nrd_js_copies_same. */
+/* A copy has another record there: that is told, until nrd_js_copies_same, which lets go of all that is held. */
 void nrd_js_copies_apart(NrdPartition *partition, uint64_t sequence);
 void nrd_js_copies_same(NrdPartition *partition);
 

@@ -47,6 +47,22 @@ bool nrd_js_kept_agrees(NrdPartition *partition, uint64_t sequence, const char *
     return known == 0 || (id && known == nrd_js_acked_hash(id));
 }
 
+static bool is_old(NrdPartition *partition, uint64_t sequence)
+{
+    g_mutex_lock(&partition->lock);
+    bool old = partition->acked && nrd_js_acked_is_old(partition->acked, sequence);
+    g_mutex_unlock(&partition->lock);
+    return old;
+}
+
+void nrd_js_kept_gone(NrdPartition *partition, uint64_t sequence)
+{
+    g_mutex_lock(&partition->lock);
+    if (partition->acked && nrd_js_acked_is_old(partition->acked, sequence))
+        nrd_js_acked_let_go(partition->acked, sequence, sequence + 1);
+    g_mutex_unlock(&partition->lock);
+}
+
 void nrd_js_kept_forget_locked(NrdPartition *partition)
 {
     g_clear_pointer(&partition->acked, nrd_js_acked_free);
@@ -84,6 +100,8 @@ static int look(NrdPartition *partition, Finding *finding)
     g_mutex_lock(&partition->lock);
     bool same = !partition->known || strcmp(partition->info.created, info.created) == 0;
     finding->end = partition->acked ? MIN(nrd_js_acked_last(partition->acked), info.last_seq) : 0;
+    if (partition->acked && same)
+        nrd_js_acked_let_go(partition->acked, 0, info.first_seq); /* too old for the servers, too */
     g_mutex_unlock(&partition->lock);
     return same ? 0 : -EAGAIN;
 }
@@ -103,6 +121,10 @@ static int count_run(NrdPartition *partition, Finding *finding, const NrdJsSlot 
             return rc;
         if (missing && slots[i].sequence < now.first_seq)
             continue;
+        if (missing && is_old(partition, slots[i].sequence)) {
+            nrd_js_kept_gone(partition, slots[i].sequence);
+            continue;
+        }
         finding->n++;
         if (!missing && slots[i].agrees)
             continue;

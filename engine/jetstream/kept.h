@@ -9,6 +9,8 @@
 bool nrd_js_kept_note_locked(NrdPartition *partition, uint64_t sequence, uint32_t hash);
 /* Whether the record of that id may be at that sequence, by what was acknowledged; NULL: one without an id. */
 bool nrd_js_kept_agrees(NrdPartition *partition, uint64_t sequence, const char *id);
+/* The servers have no record there any more, since somebody has deleted it: of one that is only held (acked.h) no more is known. */
+void nrd_js_kept_gone(NrdPartition *partition, uint64_t sequence);
 /* What there is now was accepted by hand. */
 void nrd_js_kept_forget_locked(NrdPartition *partition);
 /* Something says otherwise: what was acknowledged is compared with what is there, on another thread. */

@@ -1,6 +1,7 @@
 """Copies of a stream that have come to differ, and records that were acknowledged and are others by now: the mount sees it,
 says so, and gives nobody a record in the place of another one."""
 
+import collections
 import errno
 import json
 import os
@@ -9,7 +10,7 @@ import signal
 
 import pytest
 
-from nats import why_not
+from nats import Listener, why_not
 from support import Consumer, fails, freeze, log, metric, number, produce, read_file, wait_for, write_file, xattr
 from test_jetstream import m, mount_on, name, own_servers, read_or_none, servers, stream_of  # noqa: F401 (fixtures)
 from test_jetstream_servers import sync_until
@@ -214,6 +215,42 @@ def test_a_copy_that_differs_is_made_anew(own_servers, mount_on):  # noqa: F811
     lead(own_servers, stream, lambda server: server is other)
     wait_for(lambda: own_servers.leader_of(stream) is other and log_or_none(part), "the log", 60)
     assert log(part).splitlines() == RIGHT and xattr(part, "poisoned") == "0"
+
+
+class Rounds:
+    """The direct gets of a stream, as its servers hear them: how often an offset has been asked for."""
+
+    def __init__(self, cluster, stream):
+        self.listener = Listener(cluster.servers[0], "$JS.API.DIRECT.GET." + stream)
+        self.asked = collections.Counter()
+
+    def of(self, offset):
+        for _, payload in self.listener.heard():
+            self.asked[json.loads(payload)["seq"] - 1] += 1
+        return self.asked[offset]
+
+    def close(self):
+        self.listener.close()
+
+
+@pytest.mark.limit(400)
+def test_a_copy_that_differs_stays_told(own_servers, mount_on):  # noqa: F811
+    """More has been acknowledged since than the mount remembers: what was found is looked at all the same, until it is right."""
+    m = mount_on(own_servers)  # noqa: F811
+    part, stream, _ = apart(m, own_servers, "t")
+    wait_for(lambda: b"state        differing" in read_file(part + "/status"), "the differing copy to be told", 60)
+    for _ in range(9):
+        produce_soon(part, *["more"] * 4000)
+    rounds = Rounds(own_servers, stream)
+    wait_for(lambda: max(rounds.of(offset) for offset in range(5, 10)) >= 8 * 8 or
+             b"state        ok" in read_file(part + "/status"), "eight rounds", 200, 1)
+    assert b"state        differing" in read_file(part + "/status")
+    assert metric(m, "narad_partitions_differing") == 1
+    rounds.close()
+    set_copies(own_servers, stream, 1)
+    set_copies(own_servers, stream, 3)
+    wait_for(lambda: metric(m, "narad_partitions_differing") == 0, "no copy to differ any more", 120, 0.5)
+    assert b"state        ok" in read_file(part + "/status") and log(part).splitlines()[:10] == RIGHT
 
 
 def log_or_none(part):
