@@ -253,6 +253,16 @@ def test_a_copy_that_differs_stays_told(own_servers, mount_on):  # noqa: F811
     assert b"state        ok" in read_file(part + "/status") and log(part).splitlines()[:10] == RIGHT
 
 
+def test_a_copy_that_differed_in_what_is_gone(own_servers, mount_on):  # noqa: F811
+    """Somebody purges on the servers what was found to differ, as retention may: then nothing differs any more."""
+    m = mount_on(own_servers)  # noqa: F811
+    part, stream, _ = apart(m, own_servers, "t")
+    wait_for(lambda: b"state        differing" in read_file(part + "/status"), "the differing copy to be told", 60)
+    assert own_servers.ask("$JS.API.STREAM.PURGE." + stream, b'{"seq":11}')["purged"] == 10
+    wait_for(lambda: metric(m, "narad_partitions_differing") == 0, "no copy to differ any more", 120, 0.5)
+    assert xattr(part, "poisoned") == "0" and number(part, "oldest_offset") == 10
+
+
 def log_or_none(part):
     try:
         return log(part)
