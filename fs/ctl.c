@@ -58,9 +58,10 @@ static char *why_failed(NrdHandle *handle, const NrdCtlCommand *command, int err
     NrdPartitionInfo info = { .reason = NULL };
     if (error == -EIO && handle->partition)
         nrd_partition_info(handle->partition, &info);
-    g_autofree char *reason = info.reason;
-    if (reason && *reason)
-        return g_strdup_printf("%s: %s", g_strerror(-error), reason);
+    char *reason = info.reason && *info.reason ? g_strdup_printf("%s: %s", g_strerror(-error), info.reason) : NULL;
+    nrd_partition_info_clear(&info);
+    if (reason)
+        return reason;
     if (error != -EINVAL)
         return g_strdup(g_strerror(-error));
     switch (command->verb) {

@@ -173,10 +173,10 @@ static char *why_of(const NrdPartition *partition, const Finding *finding)
 {
     return g_strdup_printf(
         "the stream %s has other records than its servers have acknowledged, or none, at %" G_GUINT64_FORMAT
-        " of %" G_GUINT64_FORMAT " offsets, the first of them %" G_GUINT64_FORMAT
+        " of %" G_GUINT64_FORMAT " offset%s, the first of them %" G_GUINT64_FORMAT
         ": its copies have come to differ, and %s leads with this one; look which server's copy is whole before you "
         "accept it (\"What the servers lose\" in docs/scale-out.md)",
-        partition->stream, finding->n_wrong, finding->n, finding->first_wrong - 1,
+        partition->stream, finding->n_wrong, finding->n, nrd_plural(finding->n), finding->first_wrong - 1,
         finding->info.leader[0] ? finding->info.leader : "a server");
 }
 

@@ -214,8 +214,9 @@ def test_a_record_that_comes_after_its_reader_has_given_up(one_server, mount_on)
         fd = os.open(part + "/drain", os.O_RDONLY)
         relay.held = {"back"}
         reader = Background(os.read, fd, 100)
-        reader.join(60)
+        time.sleep(3.5)  # a second more than it waits, and less than the connection bears
         relay.held = set()
+        reader.join(60)
         assert not reader.error or reader.error.errno == errno.EIO
         os.close(fd)  # what it has got after all is given back
         with Consumer(part) as consumer:

@@ -23,7 +23,8 @@ NOT_RUN = {
                            "scrape_configs:": "test_operations.py"},
     "docs/scale-out.md": {"naradfs": "test_jetstream.py", "naradctl": "test_jetstream_copy.py",
                           "nats://a:4222,b:4222,c:4222": "a line of fstab: test_jetstream.py",
-                          "none": "likewise: test_jetstream_secrets.py", "scripts/test": "how tests are run"},
+                          "none": "likewise: test_jetstream_secrets.py", "scripts/test": "how tests are run",
+                          "umount": "a backup, and its way back: test_jetstream_copy.py"},
     "docs/reliability.md": {"scripts/sweep": "scripts/test runs its slice"},
 }
 
