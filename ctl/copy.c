@@ -7,6 +7,7 @@
 #include "ctl/cli.h"
 #include "ctl/verbs.h"
 #include "engine/base/diag.h"
+#include "engine/base/pool.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -42,7 +43,9 @@ typedef struct Run {
     gint next; /* atomic: the partition that nobody has taken yet */
     GMutex lock;
     GCond change;
-    unsigned n_running; /* guarded by lock */
+    /* guarded by lock */
+    unsigned n_running;
+    bool refused; /* there are not the threads that it takes: nothing is copied */
 } Run;
 
 /* ---- threads ---- */
@@ -50,7 +53,10 @@ typedef struct Run {
 static gpointer work(gpointer data)
 {
     Run *run = data;
-    for (guint64 i; (i = (guint64)g_atomic_int_add(&run->next, 1)) < run->job.n_partitions;) {
+    g_mutex_lock(&run->lock);
+    bool refused = run->refused;
+    g_mutex_unlock(&run->lock);
+    for (guint64 i; !refused && (i = (guint64)g_atomic_int_add(&run->next, 1)) < run->job.n_partitions;) {
         nrd_copy_part_run(&run->parts[i]);
         if (run->parts[i].error < 0)
             atomic_store(&run->job.failed, true);
@@ -191,19 +197,35 @@ static void sum_up(Run *run)
     nrd_tree_sums_clear(&sums);
 }
 
+/* How many could be had. They begin when all are there: who follows needs one for each partition, for the others one is
+ * enough. */
+static unsigned start_threads(Run *run, GThread **threads, unsigned n_wanted)
+{
+    unsigned n = 0;
+    g_mutex_lock(&run->lock);
+    while (n < n_wanted && (threads[n] = g_thread_try_new("copy", work, run, NULL)))
+        n++;
+    run->n_running = n;
+    run->refused = n == 0 || (run->job.follow && n < n_wanted);
+    g_mutex_unlock(&run->lock);
+    if (!run->refused)
+        return n;
+    g_autofree char *why = nrd_pool_why_none("each partition that is copied at a time");
+    nrd_cli_say("%s", why);
+    return n;
+}
+
 static int run_parts(Run *run, unsigned n_jobs)
 {
     g_autofree GThread **threads = g_new0(GThread *, n_jobs);
     run->parts = g_new0(NrdCopyPart, run->job.n_partitions);
     for (uint64_t i = 0; i < run->job.n_partitions; i++)
         nrd_copy_part_init(&run->parts[i], &run->job, (unsigned)i);
-    run->n_running = n_jobs;
-    for (unsigned i = 0; i < n_jobs; i++)
-        threads[i] = g_thread_new("copy", work, run);
+    unsigned n_threads = start_threads(run, threads, n_jobs);
     watch(run);
-    for (unsigned i = 0; i < n_jobs; i++)
+    for (unsigned i = 0; i < n_threads; i++)
         g_thread_join(threads[i]);
-    int status = tell(run);
+    int status = run->refused ? NRD_EXIT_FAILED : tell(run);
     for (uint64_t i = 0; i < run->job.n_partitions; i++)
         nrd_copy_part_clear(&run->parts[i]);
     g_free(run->parts);

@@ -90,10 +90,13 @@ int nrd_load_sync(char *const *paths, unsigned n_writers, double seconds, bool d
     for (unsigned i = 0; i < n_writers; i++) {
         writers[i] = (Writer){ .path = paths[i], .data_only = data_only };
         writers[i].until_us = start_us + (int64_t)(seconds * 1e6);
-        writers[i].thread = g_thread_new("writer", run_writer, &writers[i]);
+        writers[i].thread = g_thread_try_new("writer", run_writer, &writers[i], NULL);
+        if (!writers[i].thread)
+            writers[i].error = -EAGAIN;
     }
     for (unsigned i = 0; i < n_writers; i++) {
-        g_thread_join(writers[i].thread);
+        if (writers[i].thread)
+            g_thread_join(writers[i].thread);
         load.count += writers[i].n_syncs;
         rc = rc == 0 ? writers[i].error : rc;
     }

@@ -3,6 +3,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
+#include "engine/base/pool.h"
 #include "engine/fanout/fanout.h"
 #include "engine/io/io.h"
 #include "engine/log/segments/frame_cache.h"
@@ -95,11 +96,14 @@ int nrd_local_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engin
         engine->root_fd = nrd_data_dir_fd(engine->data_dir);
         rc = nrd_metastore_open(engine->root_fd, options->read_only, &engine->meta, ret_why);
     }
+    if (rc == 0 && !(engine->timers = nrd_timers_new())) {
+        *ret_why = nrd_pool_why_none("the timers");
+        rc = -EAGAIN;
+    }
     if (rc < 0) {
         engine_free(engine);
         return rc;
     }
-    engine->timers = nrd_timers_new();
     engine->housekeeping = nrd_housekeeping_new(engine);
     engine->lingers = nrd_lingers_new(engine->timers);
     g_autoptr(GPtrArray) names = nrd_metastore_names(engine->meta);
@@ -108,10 +112,15 @@ int nrd_local_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engin
     /* After the claims: they quarantine what the sweep then reclaims. */
     if (!options->read_only)
         sweep(engine);
-    nrd_housekeeping_start(engine->housekeeping);
+    rc = nrd_housekeeping_start(engine->housekeeping);
     nrd_dispatch_open(engine);
     nrd_fan_open(engine);
     nrd_family_open(engine);
+    if (rc < 0) { /* a daemon whose records never expire fills the disk */
+        *ret_why = nrd_pool_why_none("the retention of records");
+        (void)!nrd_local_engine_close(engine);
+        return rc;
+    }
     *ret_engine = engine;
     return 0;
 }

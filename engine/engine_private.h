@@ -598,8 +598,9 @@ bool nrd_retention_due(NrdPartition *partition, int64_t now_ms);
 
 /* The data directory is open. Nothing runs yet. */
 NrdHousekeeping *nrd_housekeeping_new(NrdEngine *engine);
-/* Whose first pass is the survey of what nobody has used yet, at once. */
-void nrd_housekeeping_start(NrdHousekeeping *housekeeping);
+/* Whose first pass is the survey of what nobody has used yet, at once. -EAGAIN: the system did not give a thread for each;
+ * nrd_housekeeping_stop is still to be called. */
+int nrd_housekeeping_start(NrdHousekeeping *housekeeping) NRD_MUST_CHECK;
 
 /* Waits for the loops. Commits may still be under way: kicks and notes are taken, and do nothing. */
 void nrd_housekeeping_stop(NrdHousekeeping *housekeeping);

@@ -182,7 +182,7 @@ NrdHousekeeping *nrd_housekeeping_new(NrdEngine *engine)
     return housekeeping;
 }
 
-void nrd_housekeeping_start(NrdHousekeeping *housekeeping)
+int nrd_housekeeping_start(NrdHousekeeping *housekeeping)
 {
     NrdEngine *engine = housekeeping->engine;
     NrdEngineOptions *options = &engine->options;
@@ -195,8 +195,11 @@ void nrd_housekeeping_start(NrdHousekeeping *housekeeping)
     }
     housekeeping->rest =
         start(housekeeping, "rest", CLAMP(options->idle_close_ms / 4, REST_MIN_MS, REST_MS), rest_pass);
-    if (!housekeeping->surveyed)
+    bool all = housekeeping->rest && (engine->read_only || housekeeping->retention) &&
+               (engine->read_only || options->cold_retention_ms <= 0 || housekeeping->walk);
+    if (all && !housekeeping->surveyed)
         nrd_loop_kick(housekeeping->rest);
+    return all ? 0 : -EAGAIN;
 }
 
 void nrd_housekeeping_stop(NrdHousekeeping *housekeeping)

@@ -151,9 +151,10 @@ NrdLoop *nrd_loop_new(const NrdLoopOptions *options, NrdTimers *timers)
     pthread_mutex_lock(&loop->lock);
     bool started = start_locked(loop);
     pthread_mutex_unlock(&loop->lock);
-    if (!started)
-        nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "no thread could be started for the %s loop", options->name);
-    return loop;
+    if (started)
+        return loop;
+    nrd_loop_free(loop);
+    return NULL;
 }
 
 void nrd_loop_stop(NrdLoop *loop)

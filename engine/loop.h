@@ -24,7 +24,8 @@ typedef struct NrdLoopOptions {
     void *user_data;
 } NrdLoopOptions;
 
-/* Starts the thread; the first pass comes after one period. timers (borrowed) watch over it. */
+/* Starts the thread; the first pass comes after one period. timers (borrowed) watch over it. NULL: the system gave no
+ * thread. */
 NrdLoop *nrd_loop_new(const NrdLoopOptions *options, NrdTimers *timers);
 
 /* Stops it and waits for its threads, also the stuck ones; kicks do nothing any more. Takes NULL. */

@@ -4,6 +4,7 @@
 #include "engine/timer.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/pool.h"
 
 #include <glib.h>
 #include <pthread.h>
@@ -16,7 +17,7 @@ struct NrdTimers {
     pthread_cond_t changed; /* an earlier deadline, or stop */
     pthread_cond_t idle;    /* a callback has ended */
     pthread_t thread;
-    GThreadPool *workers;
+    NrdPool *workers;
     /* guarded by lock */
     GPtrArray *heap; /* of NrdTimer*, 1-based: slot 0 is unused */
     bool stop;
@@ -92,7 +93,7 @@ static void run_locked(NrdTimers *timers, NrdTimer *timer)
     pthread_cond_broadcast(&timers->idle);
 }
 
-static void work(gpointer data, gpointer user_data)
+static void work(void *data, void *user_data)
 {
     NrdTimers *timers = user_data;
     pthread_mutex_lock(&timers->lock);
@@ -111,7 +112,7 @@ static void start_locked(NrdTimers *timers, NrdTimer *timer)
         run_locked(timers, timer);
         return;
     }
-    g_thread_pool_push(timers->workers, timer, NULL); /* a non-exclusive pool queues when no thread can be started */
+    nrd_pool_push(timers->workers, timer);
 }
 
 static void wait_until_locked(NrdTimers *timers, int64_t deadline_ms)
@@ -149,6 +150,17 @@ static void *timer_main(void *user_data)
     return NULL;
 }
 
+/* Its thread has ended, or was never there. */
+static void timers_free(NrdTimers *timers)
+{
+    nrd_pool_free(timers->workers);
+    g_ptr_array_free(timers->heap, TRUE);
+    pthread_cond_destroy(&timers->changed);
+    pthread_cond_destroy(&timers->idle);
+    pthread_mutex_destroy(&timers->lock);
+    g_free(timers);
+}
+
 NrdTimers *nrd_timers_new(void)
 {
     NrdTimers *timers = g_new0(NrdTimers, 1);
@@ -161,10 +173,11 @@ NrdTimers *nrd_timers_new(void)
     pthread_cond_init(&timers->idle, NULL);
     timers->heap = g_ptr_array_new();
     g_ptr_array_add(timers->heap, NULL);
-    timers->workers = g_thread_pool_new(work, timers, N_WORKERS, FALSE, NULL);
-    int rc = pthread_create(&timers->thread, NULL, timer_main, timers);
-    g_assert(rc == 0);
-    return timers;
+    timers->workers = nrd_pool_new("naradfs-timed", N_WORKERS, work, timers);
+    if (timers->workers && pthread_create(&timers->thread, NULL, timer_main, timers) == 0)
+        return timers;
+    timers_free(timers);
+    return NULL;
 }
 
 void nrd_timers_free(NrdTimers *timers)
@@ -176,12 +189,7 @@ void nrd_timers_free(NrdTimers *timers)
     pthread_cond_signal(&timers->changed);
     pthread_mutex_unlock(&timers->lock);
     pthread_join(timers->thread, NULL);
-    g_thread_pool_free(timers->workers, FALSE, TRUE);
-    g_ptr_array_free(timers->heap, TRUE);
-    pthread_cond_destroy(&timers->changed);
-    pthread_cond_destroy(&timers->idle);
-    pthread_mutex_destroy(&timers->lock);
-    g_free(timers);
+    timers_free(timers);
 }
 
 void nrd_timer_init(NrdTimer *timer, void (*fire)(void *user_data), void *user_data, bool blocking)

@@ -1,4 +1,4 @@
-/* One timer thread for the process, and four workers for timed work that waits for the disk.
+/* One timer thread for the process, and up to four workers for timed work that waits for the disk.
  *
  * A timer is embedded in its owner. While nothing is due the thread sleeps; with no timer set it sleeps for ever, so an
  * idle partition costs nothing. A callback runs with no lock held and may set or clear any timer, its own too.
@@ -23,6 +23,7 @@ typedef struct NrdTimer {
     bool blocking; /* run on a worker: fire may wait for the disk */
 } NrdTimer;
 
+/* NULL: the system gave no thread for it, or for the first of its workers. */
 NrdTimers *nrd_timers_new(void);
 
 /* Stops the threads after the callbacks that run; pending timers never fire. Takes NULL. */

@@ -3,6 +3,8 @@
  * which may take minutes, have a pool of four threads for themselves, so that they hold up nothing but each other. */
 #include "fs/defer.h"
 
+#include "engine/base/pool.h"
+
 #include <errno.h>
 
 #define MAX_THREADS 8
@@ -19,7 +21,7 @@ typedef struct Task {
 
 /* A pool, and who waits for it. */
 typedef struct Desk {
-    GThreadPool *pool;
+    NrdPool *pool;
     GHashTable *lanes; /* topic -> Lane; guarded by the lock */
 } Desk;
 
@@ -64,12 +66,12 @@ static void leave_lane_locked(Desk *desk, NrdTopic *topic)
     Lane *lane = g_hash_table_lookup(desk->lanes, topic);
     Task *next = g_queue_pop_head(&lane->waiting);
     if (next)
-        g_thread_pool_push(desk->pool, next, NULL); /* queues when no thread can be started */
+        nrd_pool_push(desk->pool, next);
     else if (--lane->n_running == 0)
         g_hash_table_remove(desk->lanes, topic);
 }
 
-static void run(gpointer data, gpointer user_data)
+static void run(void *data, void *user_data)
 {
     Task *task = data;
     NrdDefer *defer = user_data;
@@ -88,15 +90,15 @@ static void run(gpointer data, gpointer user_data)
     g_mutex_unlock(&defer->lock);
 }
 
-static Desk new_desk(NrdDefer *defer, int max_threads)
+static Desk new_desk(NrdDefer *defer, const char *name, unsigned max_threads)
 {
-    return (Desk){ g_thread_pool_new(run, defer, max_threads, FALSE, NULL),
+    return (Desk){ nrd_pool_new(name, max_threads, run, defer),
                    g_hash_table_new_full(g_direct_hash, g_direct_equal, NULL, g_free) };
 }
 
 static void free_desk(Desk *desk)
 {
-    g_thread_pool_free(desk->pool, FALSE, TRUE);
+    nrd_pool_free(desk->pool);
     g_hash_table_unref(desk->lanes);
 }
 
@@ -105,9 +107,12 @@ NrdDefer *nrd_defer_new(void)
     NrdDefer *defer = g_new0(NrdDefer, 1);
     g_mutex_init(&defer->lock);
     g_cond_init(&defer->idle);
-    defer->quick = new_desk(defer, MAX_THREADS);
-    defer->slow = new_desk(defer, MAX_SLOW_THREADS);
-    return defer;
+    defer->quick = new_desk(defer, "naradfs-defer", MAX_THREADS);
+    defer->slow = new_desk(defer, "naradfs-measure", MAX_SLOW_THREADS);
+    if (defer->quick.pool && defer->slow.pool)
+        return defer;
+    nrd_defer_free(defer);
+    return NULL;
 }
 
 void nrd_defer_free(NrdDefer *defer)
@@ -133,7 +138,7 @@ void nrd_defer(NrdNode *node, fuse_req_t req, NrdDeferFn fn, void *data)
     Lane *lane = lane_of_locked(desk, node->topic);
     if (lane->n_running < MAX_THREADS_OF_TOPIC) {
         lane->n_running++;
-        g_thread_pool_push(desk->pool, task, NULL);
+        nrd_pool_push(desk->pool, task);
     } else {
         g_queue_push_tail(&lane->waiting, task);
     }

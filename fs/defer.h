@@ -1,6 +1,6 @@
 /* Requests that would wait for the disk in an operation that must not: while a LOOKUP runs the kernel holds the lock of
- * its folder, and the workers of the FUSE loop are few. Such a request goes on a thread of a small pool; threads that
- * have nothing to do end.
+ * its folder, and the workers of the FUSE loop are few. Such a request goes on a thread of a small pool; one of its
+ * threads is there from the start, others end when they have nothing to do.
  *
  * What waits: the first look at a partition that is closed (see nrd_node_unknown), opening one, and what is looked up in
  * the log itself (records/, from/, segments/, by-time/), what changes a topic (config, ctl, chmod and chown, mkdir and rmdir in
@@ -14,7 +14,7 @@
  * node stays for as long as the function runs. */
 typedef void (*NrdDeferFn)(NrdNode *node, fuse_req_t req, void *data, int error);
 
-NrdDefer *nrd_defer_new(void);
+NrdDefer *nrd_defer_new(void);        /* NULL: the system gave no thread */
 void nrd_defer_free(NrdDefer *defer); /* nothing is pending; takes NULL */
 
 /* Calls fn on a thread of the pool, soon. data is passed on. Never blocks. */

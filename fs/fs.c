@@ -103,6 +103,9 @@ const struct fuse_lowlevel_ops *nrd_fs_ops(void)
 
 NrdFs *nrd_fs_new(const NrdFsOptions *options)
 {
+    NrdDefer *defer = nrd_defer_new();
+    if (!defer)
+        return NULL;
     NrdFs *fs = g_new0(NrdFs, 1);
     fs->options = *options;
     fs->engine = options->engine;
@@ -116,7 +119,7 @@ NrdFs *nrd_fs_new(const NrdFsOptions *options)
     fs->prune = nrd_prune_new(fs);
     nrd_partial_budget_init(&fs->partials,
                             options->partial_bytes > 0 ? options->partial_bytes : NRD_PARTIAL_BYTES_DEFAULT);
-    fs->defer = nrd_defer_new();
+    fs->defer = defer;
     return fs;
 }
 

@@ -29,7 +29,7 @@ typedef struct NrdFsOptions {
     void *user_data;
 } NrdFsOptions;
 
-NrdFs *nrd_fs_new(const NrdFsOptions *options);
+NrdFs *nrd_fs_new(const NrdFsOptions *options); /* NULL: the system gave no thread */
 
 const struct fuse_lowlevel_ops *nrd_fs_ops(void);
 

@@ -244,6 +244,17 @@ static void *work(void *data)
 
 /* ---- the main thread ---- */
 
+static void *do_nothing(void *data)
+{
+    return data;
+}
+
+bool nrd_loop_can_begin(void)
+{
+    pthread_t thread;
+    return pthread_create(&thread, NULL, do_nothing, NULL) == 0 && pthread_join(thread, NULL) == 0;
+}
+
 static int set_nonblocking(int fd)
 {
     int flags = fcntl(fd, F_GETFL);

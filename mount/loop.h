@@ -7,6 +7,7 @@
 
 #include "engine/base/macros.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct fuse_session;
@@ -21,11 +22,15 @@ typedef struct NrdLoopOptions {
     void *user_data;
 } NrdLoopOptions;
 
+/* Whether the system gives one more thread: the loop's first, before which fusermount3 needs its place. Asked before the
+ * mount, of whose failure only libfuse could tell. */
+bool nrd_loop_can_begin(void);
+
 /* Serves until the session has ended: by fuse_session_exit (a signal's handler calls it, and interrupts this thread), by
  * the unmount, or because the connection was cut. Requests that were taken are processed to their end; what the kernel
  * still has queued is not taken. Up to max_threads threads (at least one, at most NRD_LOOP_MAX_THREADS) are made as they are
  * needed, and stay. alive and ending are called on the main thread. From then on reading the session's descriptor does not wait.
- * Uses SIGUSR1, for its threads. Returns 0, or what failed: making the first thread, or reading from the kernel. On the
+ * Uses SIGUSR1, for its threads. Returns 0, or what failed: making the first thread (-EAGAIN), or reading from the kernel. On the
  * main thread; blocks. */
 int nrd_loop_run(const NrdLoopOptions *options) NRD_MUST_CHECK;
 

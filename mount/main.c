@@ -4,6 +4,7 @@
 #define FUSE_USE_VERSION 312
 #include "engine/base/diag.h"
 #include "engine/base/memory.h"
+#include "engine/base/pool.h"
 #include "engine/base/url.h"
 #include "engine/base/version.h"
 #include "engine/engine.h"
@@ -179,11 +180,15 @@ static int start_session(Daemon *daemon, struct fuse_args *args)
         .ready = on_ready,
     };
     daemon->fs = nrd_fs_new(&fs_options);
+    if (!daemon->fs)
+        return fail(nrd_pool_why_none("requests that wait for the disk"));
     const struct fuse_lowlevel_ops *ops = nrd_fs_ops();
     daemon->session = fuse_session_new(args, ops, sizeof *ops, daemon->fs);
     if (!daemon->session)
         return fail(g_strdup("the session with the kernel could not be set up; the line above says why"));
     nrd_fs_set_session(daemon->fs, daemon->session);
+    if (!nrd_loop_can_begin())
+        return fail(nrd_pool_why_none("requests"));
     if (fuse_session_mount(daemon->session, daemon->mountpoint) != 0)
         return fail(g_strdup_printf("mounting at %s failed; the line above says why", daemon->mountpoint));
     return EXIT_SUCCESS;
@@ -218,6 +223,8 @@ static int run_loop(Daemon *daemon)
     };
     int rc = nrd_loop_run(&options);
     nrd_notify("STOPPING=1");
+    if (rc == -EAGAIN)
+        return fail(nrd_pool_why_none("requests"));
     if (rc < 0)
         return fail(g_strdup_printf("the connection to the kernel failed: %s", g_strerror(-rc)));
     return EXIT_SUCCESS;

@@ -346,7 +346,9 @@ bool nrd_dispatcher_drain(NrdDispatcher *d, int64_t ms)
     int rc = 0;
     pthread_mutex_lock(&d->lock);
     nrd_dispatcher_take_in_locked(d);
-    while (d->all.head && rc == 0)
+    if (d->all.head && d->workers->len == 0)
+        nrd_dispatcher_signal_locked(d);
+    while (d->all.head && d->workers->len > 0 && rc == 0)
         rc = pthread_cond_timedwait(&d->change, &d->lock, &until);
     bool empty = !d->all.head;
     pthread_mutex_unlock(&d->lock);

@@ -3,6 +3,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
+#include "engine/base/pool.h"
 #include "engine/base/url.h"
 #include "engine/jetstream/conn_options.h"
 
@@ -21,7 +22,7 @@ typedef struct Job {
 
 /* ---- threads ---- */
 
-static void run_job(gpointer data, gpointer user_data)
+static void run_job(void *data, void *user_data)
 {
     NrdJsConn *conn = user_data;
     Job *job = data;
@@ -30,14 +31,14 @@ static void run_job(gpointer data, gpointer user_data)
     nrd_js_less_busy(conn);
 }
 
-static void push_job(NrdJsConn *conn, GThreadPool *pool, void (*fn)(void *user_data), void *user_data)
+static void push_job(NrdJsConn *conn, NrdPool *pool, void (*fn)(void *user_data), void *user_data)
 {
     Job *job = g_new(Job, 1);
     *job = (Job){ fn, user_data };
     g_mutex_lock(&conn->lock);
     nrd_js_busy_locked(conn);
     g_mutex_unlock(&conn->lock);
-    g_thread_pool_push(pool, job, NULL); /* a thread that cannot be made now: one of the others does it */
+    nrd_pool_push(pool, job);
 }
 
 void nrd_js_later(NrdJsConn *conn, void (*fn)(void *user_data), void *user_data)
@@ -255,8 +256,8 @@ static NrdJsConn *conn_new(natsOptions *options, NrdTimers *timers)
     conn->timers = timers;
     conn->options = options;
     conn->calls = g_hash_table_new(g_int64_hash, g_int64_equal);
-    conn->workers = g_thread_pool_new(run_job, conn, MAX_WORKERS, FALSE, NULL);
-    conn->answerers = g_thread_pool_new(run_job, conn, MAX_ANSWERERS, FALSE, NULL);
+    conn->workers = nrd_pool_new("naradfs-servers", MAX_WORKERS, run_job, conn);
+    conn->answerers = nrd_pool_new("naradfs-answers", MAX_ANSWERERS, run_job, conn);
     conn->natses = g_ptr_array_new_with_free_func((GDestroyNotify)natsConnection_Destroy);
     conn->replies = g_ptr_array_new_with_free_func((GDestroyNotify)natsSubscription_Destroy);
     g_queue_init(&conn->queue);
@@ -266,6 +267,13 @@ static NrdJsConn *conn_new(natsOptions *options, NrdTimers *timers)
     g_cond_init(&conn->work);
     nrd_timer_init(&conn->look, nrd_js_on_look, conn, false);
     return conn;
+}
+
+static int close_for_want_of_threads(NrdJsConn *conn, char **ret_why)
+{
+    *ret_why = nrd_pool_why_none("the connection to the NATS servers");
+    nrd_js_conn_close(conn);
+    return -EAGAIN;
 }
 
 int nrd_js_conn_open(const NrdEngineOptions *how, NrdTimers *timers, void (*reconnected)(void *user_data),
@@ -282,12 +290,15 @@ int nrd_js_conn_open(const NrdEngineOptions *how, NrdTimers *timers, void (*reco
     conn->inbox = inbox_prefix(conn);
     conn->inbox_size = strlen(conn->inbox);
     NrdJsFailure failure = { .of = NATS_OK };
+    if (!conn->workers || !conn->answerers)
+        return close_for_want_of_threads(conn, ret_why);
     natsStatus s = set_functions(options, conn);
     if (s == NATS_OK)
         s = connect_and_subscribe(conn, &failure);
     if (s == NATS_OK) {
         g_free(failure.last);
-        nrd_js_sender_start(conn);
+        if (!nrd_js_sender_start(conn))
+            return close_for_want_of_threads(conn, ret_why);
         *ret_conn = conn;
         return 0;
     }
@@ -327,8 +338,8 @@ static bool close_natses(NrdJsConn *conn)
 
 static void conn_free(NrdJsConn *conn)
 {
-    g_thread_pool_free(conn->workers, FALSE, TRUE);
-    g_thread_pool_free(conn->answerers, FALSE, TRUE);
+    nrd_pool_free(conn->workers);
+    nrd_pool_free(conn->answerers);
     nrd_timer_drain(conn->timers, &conn->look);
     g_hash_table_unref(conn->calls);
     g_ptr_array_unref(conn->natses);
@@ -369,18 +380,6 @@ natsConnection *nrd_js_conn_nats(NrdJsConn *conn)
 bool nrd_js_conn_is_up(NrdJsConn *conn)
 {
     return atomic_load(&conn->up);
-}
-
-int nrd_js_conn_n_servers(NrdJsConn *conn)
-{
-    char **servers = NULL;
-    int n = 0;
-    if (natsConnection_GetServers(atomic_load(&conn->nats), &servers, &n) != NATS_OK)
-        return 1;
-    for (int i = 0; i < n; i++)
-        free(servers[i]);
-    free(servers);
-    return n;
 }
 
 size_t nrd_js_conn_max_payload(NrdJsConn *conn)

@@ -12,6 +12,8 @@
 
 #include "engine/jetstream/conn.h"
 
+#include "engine/base/pool.h"
+
 #include <stdatomic.h>
 
 /* A socket, and since when it is there. */
@@ -33,9 +35,9 @@ typedef struct NrdJsCall {
 
 struct NrdJsConn {
     NrdTimers *timers;
-    NrdTimer look;          /* for calls whose time is over */
-    GThreadPool *workers;   /* may wait for servers */
-    GThreadPool *answerers; /* wait for no server: see nrd_js_answer_later */
+    NrdTimer look;      /* for calls whose time is over */
+    NrdPool *workers;   /* may wait for servers */
+    NrdPool *answerers; /* wait for no server: see nrd_js_answer_later */
     void (*reconnected)(void *user_data);
     void *user_data;
     bool (*is_told_to_end)(void); /* see NrdEngineOptions */
@@ -123,7 +125,7 @@ typedef struct NrdJsSending {
 
 /* Taken over. */
 void nrd_js_sending_push_locked(NrdJsConn *conn, const NrdJsSending *sending);
-void nrd_js_sender_start(NrdJsConn *conn);
+bool nrd_js_sender_start(NrdJsConn *conn) NRD_MUST_CHECK; /* false: the system gave no thread */
 /* Sends what is queued, as long as there is a connection; then the thread ends. Waits for it. */
 void nrd_js_sender_stop(NrdJsConn *conn);
 

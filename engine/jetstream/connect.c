@@ -104,14 +104,21 @@ static gpointer run_call(gpointer data)
     return NULL;
 }
 
+/* NULL: the system gave no thread for it. */
 static Call *begin(NrdJsConn *conn, void (*run)(Call *call), natsConnection *nats)
 {
     Call *call = g_new0(Call, 1);
     *call = (Call){ .n_refs = 2, .conn = conn, .run = run, .nats = nats };
     g_mutex_init(&call->lock);
     g_cond_init(&call->done);
-    g_thread_unref(g_thread_new("naradfs-nats", run_call, call));
-    return call;
+    GThread *thread = g_thread_try_new("naradfs-nats", run_call, call, NULL);
+    if (thread) {
+        g_thread_unref(thread);
+        return call;
+    }
+    call->n_refs = 1;
+    unref_call(call);
+    return NULL;
 }
 
 static bool wait_a_while(Call *call)
@@ -163,6 +170,10 @@ natsStatus nrd_js_connect(NrdJsConn *conn, natsConnection **ret_nats, NrdJsFailu
     Call *call = begin(conn, run_connect, NULL);
     natsStatus s = NATS_TIMEOUT;
     *ret_failure = (NrdJsFailure){ .of = NATS_OK };
+    if (!call) {
+        *ret_failure = (NrdJsFailure){ g_strdup("the system gives no thread for it"), s };
+        return s;
+    }
     if (!wait_over(call)) {
         ret_failure->of = s;
     } else if (call->status != NATS_OK && call->broken) {
@@ -185,6 +196,22 @@ static void run_close(Call *call)
 void nrd_js_close_one(NrdJsConn *conn, natsConnection *nats)
 {
     Call *call = begin(conn, run_close, nats);
+    if (!call) { /* it might not end here, either; it goes with the process */
+        conn->stuck = true;
+        return;
+    }
     (void)wait_over(call);
     unref_call(call);
+}
+
+int nrd_js_conn_n_servers(NrdJsConn *conn)
+{
+    char **servers = NULL;
+    int n = 0;
+    if (natsConnection_GetServers(atomic_load(&conn->nats), &servers, &n) != NATS_OK)
+        return 1;
+    for (int i = 0; i < n; i++)
+        free(servers[i]);
+    free(servers);
+    return n;
 }

@@ -6,6 +6,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/names.h"
+#include "engine/base/pool.h"
 
 #define FOLLOW_MS 1000
 #define MAX_REPLICAS_BY_ITSELF 3
@@ -221,12 +222,17 @@ static void on_stop(void *user_data)
 
 int nrd_js_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, char **ret_why)
 {
+    NrdTimers *timers = nrd_timers_new();
+    if (!timers) {
+        *ret_why = nrd_pool_why_none("the timers");
+        return -EAGAIN;
+    }
     NrdEngine *engine = g_new0(NrdEngine, 1);
     engine->table = &nrd_js_table;
     engine->read_only = options->read_only;
     engine->fsync_asserted = options->fsync_asserted;
     engine->require_fsync = options->require_fsync;
-    engine->timers = nrd_timers_new();
+    engine->timers = timers;
     engine->topics = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, unref_topic);
     g_mutex_init(&engine->admin);
     g_mutex_init(&engine->topics_lock);

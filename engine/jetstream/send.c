@@ -116,9 +116,10 @@ static gpointer run(gpointer data)
     return NULL;
 }
 
-void nrd_js_sender_start(NrdJsConn *conn)
+bool nrd_js_sender_start(NrdJsConn *conn)
 {
-    conn->sender = g_thread_new("naradfs-send", run, conn);
+    conn->sender = g_thread_try_new("naradfs-send", run, conn, NULL);
+    return conn->sender != NULL;
 }
 
 void nrd_js_sender_stop(NrdJsConn *conn)
