@@ -72,8 +72,8 @@ void nrd_append_durability(GString *text, const char *word);
 /* What a person does about copies of a stream that differ. */
 #define NRD_TODO_APART                                                                                                 \
     "the leader's copy is served, and has what was acknowledged here lately; other records that consumers are sent "   \
-    "are held back; before another one leads, let the servers make the others anew: nats stream edit STREAM "          \
-    "--replicas 1, and when that is done as many as before"
+    "are held back; copy the topic to another place (naradctl copy), then let the servers make the others anew: nats " \
+    "stream edit STREAM --replicas 1, and when that is done, with the same server leading, as many as before"
 
 /* What a person does about whole records that hwm hides. */
 #define NRD_TODO_HIDDEN                                                                                                \

@@ -203,14 +203,23 @@ def set_copies(cluster, stream, n):
     wait_for(made, f"{n} copies", 60, 0.2)
 
 
+def make_anew(m, part, cluster, stream):
+    """As docs/scale-out.md says. Servers of 2.9 may keep another copy than the leader's, which is told then."""
+    leader = cluster.leader_of(stream)
+    set_copies(cluster, stream, 1)
+    if cluster.leader_of(stream) is not leader:
+        wait_for(lambda: b"state        poisoned" in read_file(part + "/status"), "the wrong copy to be told", 120, 0.5)
+        pytest.skip("the servers have kept another copy than the leader's, which was told")
+    set_copies(cluster, stream, 3)
+    wait_for(lambda: metric(m, "narad_partitions_differing") == 0, "no copy to differ any more", 120, 0.5)
+
+
 def test_a_copy_that_differs_is_made_anew(own_servers, mount_on):  # noqa: F811
-    """As docs/scale-out.md says; then it may lead."""
+    """Then it may lead."""
     m = mount_on(own_servers)  # noqa: F811
     part, stream, other = apart(m, own_servers, "t")
     wait_for(lambda: b"state        differing" in read_file(part + "/status"), "the differing copy to be told", 60)
-    set_copies(own_servers, stream, 1)
-    set_copies(own_servers, stream, 3)
-    wait_for(lambda: metric(m, "narad_partitions_differing") == 0, "no copy to differ any more", 120, 0.5)
+    make_anew(m, part, own_servers, stream)
     assert b"state        ok" in read_file(part + "/status")
     lead(own_servers, stream, lambda server: server is other)
     wait_for(lambda: own_servers.leader_of(stream) is other and log_or_none(part), "the log", 60)
@@ -247,9 +256,7 @@ def test_a_copy_that_differs_stays_told(own_servers, mount_on):  # noqa: F811
     assert b"state        differing" in read_file(part + "/status")
     assert metric(m, "narad_partitions_differing") == 1
     rounds.close()
-    set_copies(own_servers, stream, 1)
-    set_copies(own_servers, stream, 3)
-    wait_for(lambda: metric(m, "narad_partitions_differing") == 0, "no copy to differ any more", 120, 0.5)
+    make_anew(m, part, own_servers, stream)
     assert b"state        ok" in read_file(part + "/status") and log(part).splitlines()[:10] == RIGHT
 
 
