@@ -13,7 +13,6 @@
 #include "engine/jetstream/gather.h"
 #include "engine/jetstream/kept.h"
 
-#define GET_MS 2500
 #define TIMES 2      /* that each record is asked for */
 #define HELD_TIMES 8 /* ... where another one was seen: one copy of three is passed over once in 25 times */
 
@@ -70,13 +69,10 @@ static GArray *questions(NrdPartition *partition, uint64_t first, guint n)
 static void ask_all(NrdPartition *partition, Asked *asked, guint n)
 {
     NrdJsCountdown countdown;
-    g_autofree char *subject = g_strdup_printf("$JS.API.DIRECT.GET.%s", partition->stream);
     nrd_js_countdown_init(&countdown, n);
     for (guint i = 0; i < n; i++) {
-        char json[48];
-        g_snprintf(json, sizeof json, "{\"seq\":%" G_GUINT64_FORMAT "}", asked[i].sequence);
         asked[i].countdown = &countdown;
-        nrd_js_request(partition->topic->engine->conn, subject, NULL, json, strlen(json), GET_MS, on_answer, &asked[i]);
+        nrd_js_ask_for_record(partition, "DIRECT.GET", asked[i].sequence, on_answer, &asked[i]);
     }
     nrd_js_countdown_wait(&countdown);
 }

@@ -65,16 +65,22 @@ static void on_answer(void *user_data, int error, natsMsg *msg)
     nrd_js_countdown_one(slot->countdown);
 }
 
+void nrd_js_ask_for_record(NrdPartition *partition, const char *verb, uint64_t sequence, NrdJsReplyFn fn,
+                           void *user_data)
+{
+    char json[48];
+    g_autofree char *subject = g_strdup_printf("$JS.API.%s.%s", verb, partition->stream);
+    g_snprintf(json, sizeof json, "{\"seq\":%" G_GUINT64_FORMAT "}", sequence);
+    nrd_js_request(partition->topic->engine->conn, subject, NULL, json, strlen(json), GET_MS, fn, user_data);
+}
+
 static void ask_all(NrdPartition *partition, NrdJsSlot *slots, guint n)
 {
     NrdJsCountdown countdown;
-    g_autofree char *subject = g_strdup_printf("$JS.API.STREAM.MSG.GET.%s", partition->stream);
     nrd_js_countdown_init(&countdown, n);
     for (guint i = 0; i < n; i++) {
-        char json[48];
-        g_snprintf(json, sizeof json, "{\"seq\":%" G_GUINT64_FORMAT "}", slots[i].sequence);
         slots[i].countdown = &countdown;
-        nrd_js_request(partition->topic->engine->conn, subject, NULL, json, strlen(json), GET_MS, on_answer, &slots[i]);
+        nrd_js_ask_for_record(partition, "STREAM.MSG.GET", slots[i].sequence, on_answer, &slots[i]);
     }
     nrd_js_countdown_wait(&countdown);
 }

@@ -23,6 +23,11 @@ int nrd_js_fetch(NrdPartition *partition, uint64_t first, guint n, NrdJsSlot *sl
 /* The same of whatever is there: the slots say whether it agrees. */
 int nrd_js_fetch_as_it_is(NrdPartition *partition, uint64_t first, guint n, NrdJsSlot *slots) NRD_MUST_CHECK;
 
+/* Asks for one, of the leader (verb "STREAM.MSG.GET") or of any copy ("DIRECT.GET"), and calls fn with the answer, as
+ * nrd_js_request does. Does not wait. */
+void nrd_js_ask_for_record(NrdPartition *partition, const char *verb, uint64_t sequence, NrdJsReplyFn fn,
+                           void *user_data);
+
 /* Frees the records, not the slots. */
 void nrd_js_slots_clear(NrdJsSlot *slots, guint n);
 
