@@ -1,4 +1,4 @@
-/* The connection's life, its state, and the threads of nrd_js_later. See conn.h and conn_private.h. */
+/* The connection's life, and its state. See conn.h and conn_private.h. */
 #include "engine/jetstream/conn_private.h"
 
 #include "engine/base/clock.h"
@@ -11,65 +11,6 @@
 #include <string.h>
 
 #define CLOSE_MS 2000
-#define MAX_WORKERS 32
-#define MAX_ANSWERERS 8
-
-/* What a thread of nrd_js_later is to do. */
-typedef struct Job {
-    void (*fn)(void *user_data);
-    void *user_data;
-} Job;
-
-/* ---- threads ---- */
-
-static void run_job(void *data, void *user_data)
-{
-    NrdJsConn *conn = user_data;
-    Job *job = data;
-    job->fn(job->user_data);
-    g_free(job);
-    nrd_js_less_busy(conn);
-}
-
-static void push_job(NrdJsConn *conn, NrdPool *pool, void (*fn)(void *user_data), void *user_data)
-{
-    Job *job = g_new(Job, 1);
-    *job = (Job){ fn, user_data };
-    g_mutex_lock(&conn->lock);
-    nrd_js_busy_locked(conn);
-    g_mutex_unlock(&conn->lock);
-    nrd_pool_push(pool, job);
-}
-
-void nrd_js_later(NrdJsConn *conn, void (*fn)(void *user_data), void *user_data)
-{
-    push_job(conn, conn->workers, fn, user_data);
-}
-
-void nrd_js_answer_later(NrdJsConn *conn, void (*fn)(void *user_data), void *user_data)
-{
-    push_job(conn, conn->answerers, fn, user_data);
-}
-
-/* Somebody who is called when something is done. */
-typedef struct Done {
-    NrdDoneFn done;
-    void *user_data;
-    int error;
-} Done;
-
-static void run_done(void *user_data)
-{
-    Done *done = user_data;
-    done->done(done->user_data, done->error);
-    g_free(done);
-}
-
-void nrd_js_done_later(NrdJsConn *conn, NrdDoneFn done, void *user_data, int error)
-{
-    Done job = { done, user_data, error };
-    nrd_js_answer_later(conn, run_done, g_memdup2(&job, sizeof job));
-}
 
 /* ---- its state ---- */
 
@@ -256,8 +197,6 @@ static NrdJsConn *conn_new(natsOptions *options, NrdTimers *timers)
     conn->timers = timers;
     conn->options = options;
     conn->calls = g_hash_table_new(g_int64_hash, g_int64_equal);
-    conn->workers = nrd_pool_new("naradfs-servers", MAX_WORKERS, run_job, conn);
-    conn->answerers = nrd_pool_new("naradfs-answers", MAX_ANSWERERS, run_job, conn);
     conn->natses = g_ptr_array_new_with_free_func((GDestroyNotify)natsConnection_Destroy);
     conn->replies = g_ptr_array_new_with_free_func((GDestroyNotify)natsSubscription_Destroy);
     g_queue_init(&conn->queue);
@@ -290,7 +229,7 @@ int nrd_js_conn_open(const NrdEngineOptions *how, NrdTimers *timers, void (*reco
     conn->inbox = inbox_prefix(conn);
     conn->inbox_size = strlen(conn->inbox);
     NrdJsFailure failure = { .of = NATS_OK };
-    if (!conn->workers || !conn->answerers)
+    if (!nrd_js_jobs_start(conn))
         return close_for_want_of_threads(conn, ret_why);
     natsStatus s = set_functions(options, conn);
     if (s == NATS_OK)
@@ -338,8 +277,7 @@ static bool close_natses(NrdJsConn *conn)
 
 static void conn_free(NrdJsConn *conn)
 {
-    nrd_pool_free(conn->workers);
-    nrd_pool_free(conn->answerers);
+    nrd_js_jobs_stop(conn);
     nrd_timer_drain(conn->timers, &conn->look);
     g_hash_table_unref(conn->calls);
     g_ptr_array_unref(conn->natses);
@@ -380,6 +318,18 @@ natsConnection *nrd_js_conn_nats(NrdJsConn *conn)
 bool nrd_js_conn_is_up(NrdJsConn *conn)
 {
     return atomic_load(&conn->up);
+}
+
+int nrd_js_conn_n_servers(NrdJsConn *conn)
+{
+    char **servers = NULL;
+    int n = 0;
+    if (natsConnection_GetServers(atomic_load(&conn->nats), &servers, &n) != NATS_OK)
+        return 1;
+    for (int i = 0; i < n; i++)
+        free(servers[i]);
+    free(servers);
+    return n;
 }
 
 size_t nrd_js_conn_max_payload(NrdJsConn *conn)

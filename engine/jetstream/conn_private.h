@@ -1,5 +1,5 @@
-/* The connection's insides: what conn.c (its life), connect.c (calls that may not return), send.c (the thread that sends) and
- * request.c (who waits for answers) share.
+/* The connection's insides: what conn.c (its life), connect.c (calls that may not return), send.c (the thread that sends),
+ * request.c (who waits for answers) and jobs.c (threads for what those set off) share.
  *
  * Whatever the client library does with the connection takes its lock, which it holds while it writes to a socket that is
  * full, and while it tries to connect: seconds, when a server hangs. So nobody calls it for that but the sender, a thread of
@@ -109,6 +109,11 @@ void nrd_js_call_failed(NrdJsConn *conn, uint64_t token, int error);
 void nrd_js_say_late(NrdJsConn *conn);
 void nrd_js_busy_locked(NrdJsConn *conn);
 void nrd_js_less_busy(NrdJsConn *conn);
+
+/* ---- jobs.c ---- */
+
+bool nrd_js_jobs_start(NrdJsConn *conn) NRD_MUST_CHECK; /* false: the system gave no threads for them */
+void nrd_js_jobs_stop(NrdJsConn *conn);                 /* waits for those that run */
 
 /* ---- send.c ---- */
 

@@ -203,15 +203,3 @@ void nrd_js_close_one(NrdJsConn *conn, natsConnection *nats)
     (void)wait_over(call);
     unref_call(call);
 }
-
-int nrd_js_conn_n_servers(NrdJsConn *conn)
-{
-    char **servers = NULL;
-    int n = 0;
-    if (natsConnection_GetServers(atomic_load(&conn->nats), &servers, &n) != NATS_OK)
-        return 1;
-    for (int i = 0; i < n; i++)
-        free(servers[i]);
-    free(servers);
-    return n;
-}

@@ -1,7 +1,7 @@
 /* What the files of this folder share: the objects behind engine.h, and how they are locked.
  *
  *   conn.c          the connection, its state         conn_options.c  how to connect
- *   connect.c       ... calls that may not return
+ *   connect.c       ... calls that may not return     jobs.c          threads for what answers set off
  *   send.c          the thread that sends             request.c       who waits for answers
  *   gather.c        several answers as one            each.c          several requests at once
  *   answers.c       what the servers' answers say     api.c           JetStream's requests
