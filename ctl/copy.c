@@ -210,7 +210,7 @@ static unsigned start_threads(Run *run, GThread **threads, unsigned n_wanted)
     g_mutex_unlock(&run->lock);
     if (!run->refused)
         return n;
-    g_autofree char *why = nrd_pool_why_none("each partition that is copied at a time");
+    g_autofree char *why = nrd_pool_why_none("each partition that is copied at a time", 0);
     nrd_cli_say("%s", why);
     return n;
 }

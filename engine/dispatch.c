@@ -5,6 +5,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/errors.h"
+#include "engine/base/pool.h"
 #include "engine/ingress/ingress.h"
 
 #include <errno.h>
@@ -218,7 +219,7 @@ static bool next_offset(void *user_data, const NrdIngressTarget *target, uint64_
 
 /* A WAL that cannot be read takes producing to whole topics out of service, and nothing else; it changes nothing on the
  * disk. Producers of partitions that were opened since the first attempt have claimed nothing: no offset can be named. */
-static NrdIngress *try_open(NrdEngine *engine, bool again)
+static int try_open(NrdEngine *engine, bool again)
 {
     NrdIngress *ingress = NULL;
     NrdIngressOptions options = {
@@ -226,21 +227,47 @@ static NrdIngress *try_open(NrdEngine *engine, bool again)
         .ops = { commit, warm, present, sibling, next_offset, engine },
         .nameless = again,
     };
-    if (nrd_ingress_open(&options, &ingress) < 0)
-        return NULL;
+    int rc = nrd_ingress_open(&options, &ingress);
+    if (rc < 0)
+        return rc;
     engine->ingress = ingress; /* before a worker runs */
-    nrd_ingress_start(ingress);
+    if (atomic_load(&engine->started))
+        nrd_ingress_start(ingress);
     if (again)
         nrd_diag(NRD_LEVEL_NOTICE, NRD_NOWHERE, "the ingress WAL could be read now: topics can be produced to again");
-    return ingress;
+    return 0;
 }
 
-void nrd_dispatch_open(NrdEngine *engine)
+int nrd_dispatch_open(NrdEngine *engine)
 {
-    if (engine->read_only || try_open(engine, false))
-        return;
+    int rc = engine->read_only ? 0 : try_open(engine, false);
+    if (rc == 0 || rc == -EAGAIN)
+        return rc;
     engine->ingress_delay_ms = FIRST_RETRY_MS;
     engine->ingress_retry_ms = nrd_clock_mono_ms() + FIRST_RETRY_MS;
+    return 0;
+}
+
+void nrd_dispatch_start(NrdEngine *engine)
+{
+    pthread_mutex_lock(&engine->ingress_open);
+    atomic_store(&engine->started, true);
+    if (engine->ingress)
+        nrd_ingress_start(engine->ingress);
+    pthread_mutex_unlock(&engine->ingress_open);
+}
+
+static void try_again(NrdEngine *engine)
+{
+    int rc = try_open(engine, true);
+    if (rc == 0)
+        return;
+    if (rc == -EAGAIN) { /* the rest is told by the ingress */
+        g_autofree char *why = nrd_pool_why_none("records that topics are produced to", NRD_START_THREADS);
+        nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE, "%s", why);
+    }
+    engine->ingress_delay_ms = MIN(engine->ingress_delay_ms * 2, MAX_RETRY_MS);
+    engine->ingress_retry_ms = nrd_clock_mono_ms() + engine->ingress_delay_ms;
 }
 
 NrdIngress *nrd_dispatch_ingress(NrdEngine *engine)
@@ -248,10 +275,8 @@ NrdIngress *nrd_dispatch_ingress(NrdEngine *engine)
     if (engine->ingress || engine->read_only)
         return engine->ingress;
     pthread_mutex_lock(&engine->ingress_open);
-    if (!engine->ingress && nrd_clock_mono_ms() >= engine->ingress_retry_ms && !try_open(engine, true)) {
-        engine->ingress_delay_ms = MIN(engine->ingress_delay_ms * 2, MAX_RETRY_MS);
-        engine->ingress_retry_ms = nrd_clock_mono_ms() + engine->ingress_delay_ms;
-    }
+    if (!engine->ingress && nrd_clock_mono_ms() >= engine->ingress_retry_ms)
+        try_again(engine);
     pthread_mutex_unlock(&engine->ingress_open);
     return engine->ingress;
 }

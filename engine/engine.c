@@ -83,6 +83,22 @@ static void sweep(NrdEngine *engine)
                  g_strerror(-rc));
 }
 
+/* All that the engine needs to get on with one thing after another, before anything begins to act. */
+static int open_threads(NrdEngine *engine, char **ret_why)
+{
+    const char *what = NULL;
+    if (nrd_housekeeping_open(engine->housekeeping) < 0)
+        what = "the retention of records"; /* a daemon whose records never expire fills the disk */
+    else if (nrd_dispatch_open(engine) < 0)
+        what = "records that topics are produced to";
+    else if (nrd_fan_open(engine) < 0)
+        what = "copies for children of topics";
+    if (!what)
+        return 0;
+    *ret_why = nrd_pool_why_none(what, NRD_START_THREADS);
+    return -EAGAIN;
+}
+
 int nrd_local_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, char **ret_why)
 {
     NrdEngine *engine = engine_new(options);
@@ -97,7 +113,7 @@ int nrd_local_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engin
         rc = nrd_metastore_open(engine->root_fd, options->read_only, &engine->meta, ret_why);
     }
     if (rc == 0 && !(engine->timers = nrd_timers_new())) {
-        *ret_why = nrd_pool_why_none("the timers");
+        *ret_why = nrd_pool_why_none("the timers", NRD_START_THREADS);
         rc = -EAGAIN;
     }
     if (rc < 0) {
@@ -112,17 +128,23 @@ int nrd_local_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engin
     /* After the claims: they quarantine what the sweep then reclaims. */
     if (!options->read_only)
         sweep(engine);
-    rc = nrd_housekeeping_start(engine->housekeeping);
-    nrd_dispatch_open(engine);
-    nrd_fan_open(engine);
-    nrd_family_open(engine);
-    if (rc < 0) { /* a daemon whose records never expire fills the disk */
-        *ret_why = nrd_pool_why_none("the retention of records");
+    rc = open_threads(engine, ret_why);
+    if (rc < 0) {
         (void)!nrd_local_engine_close(engine);
         return rc;
     }
+    nrd_family_open(engine);
+    if (!options->held)
+        nrd_local_engine_start(engine);
     *ret_engine = engine;
     return 0;
+}
+
+void nrd_local_engine_start(NrdEngine *engine)
+{
+    nrd_dispatch_start(engine);
+    nrd_fanout_start(engine->fanout);
+    nrd_housekeeping_start(engine->housekeeping);
 }
 
 GPtrArray *nrd_engine_topics(NrdEngine *engine)

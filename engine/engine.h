@@ -42,6 +42,7 @@ typedef void (*NrdDoneFn)(void *user_data, int error);
 typedef struct NrdEngineOptions {
     const char *data_path;
     bool read_only;
+    bool held; /* nothing is dispatched, copied or deleted before nrd_engine_start: who opens it may yet give up */
     const char *topic_defaults; /* `key=value` lines for new topics, or NULL */
     int64_t idle_close_ms;      /* a partition that nobody uses for so long is closed; 0: 30 minutes */
     int64_t retention_check_ms; /* between sweeps of open partitions; 0: one minute */
@@ -68,6 +69,9 @@ typedef struct NrdEngineOptions {
  * Partitions are opened when they are used. Blocks; costs O(topics). On failure *ret_why (g_free) is a sentence for a
  * person. Call it after the process has daemonized: it starts threads. */
 int nrd_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, char **ret_why) NRD_MUST_CHECK;
+
+/* Once, of an engine that was opened `held` (else its opening does it): from now on it acts by itself. Never blocks. */
+void nrd_engine_start(NrdEngine *engine);
 
 /* Answers every parked reader with -ENODEV, and every later take; whoever waits for other machines gets it soon. Commits go on
  * (to other machines: while they answer). Does not block. It may be called more than once. */

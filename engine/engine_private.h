@@ -73,6 +73,7 @@ struct NrdEngine {
     int64_t ingress_delay_ms;
     NrdLingers *lingers;
     NrdFanout *fanout;
+    atomic_bool started;  /* see nrd_engine_start; set with ingress_open held */
     atomic_bool stopping; /* parked readers were answered -ENODEV; no new ones */
     pthread_mutex_t admin;
     pthread_mutex_t topics_lock;
@@ -420,8 +421,11 @@ void nrd_lingers_arm(NrdTopic *topic, int64_t delay_ms);
 
 /* ---- dispatch.c ---- */
 
-/* Reads the ingress WAL and starts its replay; every topic is loaded. */
-void nrd_dispatch_open(NrdEngine *engine);
+/* Reads the ingress WAL; every topic is loaded. -EAGAIN: the system gave no thread. */
+int nrd_dispatch_open(NrdEngine *engine) NRD_MUST_CHECK;
+
+/* The engine has started: what the WAL has is dispatched, now or when it can be read. Never blocks. */
+void nrd_dispatch_start(NrdEngine *engine);
 
 /* The ingress, or NULL. What could not be read at the start is tried again, now and then. Blocks. */
 NrdIngress *nrd_dispatch_ingress(NrdEngine *engine);
@@ -454,11 +458,11 @@ int nrd_family_refuse_producer(NrdTopic *topic, int64_t partition) NRD_MUST_CHEC
 /* ---- fan.c: what the fan-out needs of the engine (engine/fanout); family.c keeps who is whose child ---- */
 
 /* Makes what copies. The ingress is open; then who keeps the records calls nrd_fan_start for every link that a parent's
- * record names. */
-void nrd_fan_open(NrdEngine *engine);
+ * record names, and nrd_fanout_start begins. -EAGAIN: the system gave no thread. */
+int nrd_fan_open(NrdEngine *engine) NRD_MUST_CHECK;
 
-/* Ends copying and forgets every link; what is left goes on at the next start. Before the ingress is closed; partitions
- * are still open. Nobody prepares, starts or stops any more; commits may still be announced. Blocks. */
+/* Ends copying, if it was opened, and forgets every link; what is left goes on at the next start. Before the ingress is
+ * closed; partitions are still open. Nobody prepares, starts or stops any more; commits may still be announced. Blocks. */
 void nrd_fan_close(NrdEngine *engine);
 
 /* Writes the cursors of a new link, durably, at the high watermarks of this moment; the link is not known yet. What it
@@ -598,9 +602,12 @@ bool nrd_retention_due(NrdPartition *partition, int64_t now_ms);
 
 /* The data directory is open. Nothing runs yet. */
 NrdHousekeeping *nrd_housekeeping_new(NrdEngine *engine);
-/* Whose first pass is the survey of what nobody has used yet, at once. -EAGAIN: the system did not give a thread for each;
+/* The loops' threads, whose passes do nothing before the engine has started. -EAGAIN: the system did not give one for each;
  * nrd_housekeeping_stop is still to be called. */
-int nrd_housekeeping_start(NrdHousekeeping *housekeeping) NRD_MUST_CHECK;
+int nrd_housekeeping_open(NrdHousekeeping *housekeeping) NRD_MUST_CHECK;
+
+/* The engine has started: the first pass, at once, is the survey of what nobody has used yet. */
+void nrd_housekeeping_start(NrdHousekeeping *housekeeping);
 
 /* Waits for the loops. Commits may still be under way: kicks and notes are taken, and do nothing. */
 void nrd_housekeeping_stop(NrdHousekeeping *housekeeping);

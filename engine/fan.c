@@ -173,7 +173,7 @@ static int commit(void *child, uint32_t number, void *batch)
 
 /* ---- life ---- */
 
-void nrd_fan_open(NrdEngine *engine)
+int nrd_fan_open(NrdEngine *engine)
 {
     NrdFanoutOptions options = {
         .root_fd = engine->root_fd,
@@ -199,6 +199,7 @@ void nrd_fan_open(NrdEngine *engine)
         },
     };
     engine->fanout = nrd_fanout_new(&options);
+    return engine->fanout ? 0 : -EAGAIN;
 }
 
 void nrd_fan_close(NrdEngine *engine)

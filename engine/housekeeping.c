@@ -62,8 +62,15 @@ static void for_each_partition(NrdHousekeeping *housekeeping, NrdLoop *loop, voi
     }
 }
 
+static bool has_started(const NrdHousekeeping *housekeeping)
+{
+    return atomic_load(&housekeeping->engine->started);
+}
+
 static void retention_pass(NrdLoop *loop, void *user_data)
 {
+    if (!has_started(user_data))
+        return;
     for_each_partition(user_data, loop, nrd_retention_sweep, steady_now(user_data));
 }
 
@@ -82,6 +89,8 @@ static void sweep_leftovers(NrdHousekeeping *housekeeping)
 
 static void walk_pass(NrdLoop *loop, void *user_data)
 {
+    if (!has_started(user_data))
+        return;
     sweep_leftovers(user_data);
     for_each_partition(user_data, loop, nrd_retention_walk, steady_now(user_data));
 }
@@ -139,6 +148,8 @@ static bool has_worked(NrdHousekeeping *housekeeping)
 static void rest_pass(NrdLoop *loop, void *user_data)
 {
     NrdHousekeeping *housekeeping = user_data;
+    if (!has_started(housekeeping))
+        return;
     if (!housekeeping->surveyed) {
         /* Behind the start, which costs O(topics): so `status` says of itself what names and headers tell. */
         housekeeping->surveyed = true;
@@ -182,7 +193,7 @@ NrdHousekeeping *nrd_housekeeping_new(NrdEngine *engine)
     return housekeeping;
 }
 
-int nrd_housekeeping_start(NrdHousekeeping *housekeeping)
+int nrd_housekeeping_open(NrdHousekeeping *housekeeping)
 {
     NrdEngine *engine = housekeeping->engine;
     NrdEngineOptions *options = &engine->options;
@@ -197,9 +208,13 @@ int nrd_housekeeping_start(NrdHousekeeping *housekeeping)
         start(housekeeping, "rest", CLAMP(options->idle_close_ms / 4, REST_MIN_MS, REST_MS), rest_pass);
     bool all = housekeeping->rest && (engine->read_only || housekeeping->retention) &&
                (engine->read_only || options->cold_retention_ms <= 0 || housekeeping->walk);
-    if (all && !housekeeping->surveyed)
-        nrd_loop_kick(housekeeping->rest);
     return all ? 0 : -EAGAIN;
+}
+
+void nrd_housekeeping_start(NrdHousekeeping *housekeeping)
+{
+    if (housekeeping->engine->options.cold_retention_ms > 0)
+        nrd_loop_kick(housekeeping->rest);
 }
 
 void nrd_housekeeping_stop(NrdHousekeeping *housekeeping)

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 
 #define NRD_ENGINE_FUNCTIONS(X)                                                                                        \
+    X(engine_start)                                                                                                    \
     X(engine_stop)                                                                                                     \
     X(engine_close)                                                                                                    \
     X(engine_statvfs)                                                                                                  \

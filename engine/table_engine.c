@@ -1,6 +1,11 @@
 /* engine.h to the engine that an object belongs to: the engine as a whole. See table.h. */
 #include "engine/table.h"
 
+void nrd_engine_start(NrdEngine *engine)
+{
+    nrd_table_of(engine)->engine_start(engine);
+}
+
 void nrd_engine_stop(NrdEngine *engine)
 {
     nrd_table_of(engine)->engine_stop(engine);

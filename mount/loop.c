@@ -353,6 +353,7 @@ int nrd_loop_run(const NrdLoopOptions *options)
     int rc = add_worker_locked(&loop);
     pthread_mutex_unlock(&loop.lock);
     if (rc == 0) {
+        options->begun(options->user_data);
         wait_for_end(&loop, options);
         end_workers(&loop, options);
         drop_kept(&loop);

@@ -18,6 +18,7 @@ typedef struct NrdLoopOptions {
     int64_t alive_ms; /* how often to call alive; 0: never */
     void (*alive)(
         void); /* requests are being taken: not called while every thread is processing the same as last time */
+    void (*begun)(void *user_data);  /* the first thread is there */
     void (*ending)(void *user_data); /* no further request is taken; those that were are still to be waited for */
     void *user_data;
 } NrdLoopOptions;
@@ -29,7 +30,7 @@ bool nrd_loop_can_begin(void);
 /* Serves until the session has ended: by fuse_session_exit (a signal's handler calls it, and interrupts this thread), by
  * the unmount, or because the connection was cut. Requests that were taken are processed to their end; what the kernel
  * still has queued is not taken. Up to max_threads threads (at least one, at most NRD_LOOP_MAX_THREADS) are made as they are
- * needed, and stay. alive and ending are called on the main thread. From then on reading the session's descriptor does not wait.
+ * needed, and stay. begun, alive and ending are called on the main thread. From then on reading the session's descriptor does not wait.
  * Uses SIGUSR1, for its threads. Returns 0, or what failed: making the first thread (-EAGAIN), or reading from the kernel. On the
  * main thread; blocks. */
 int nrd_loop_run(const NrdLoopOptions *options) NRD_MUST_CHECK;

@@ -181,14 +181,14 @@ static int start_session(Daemon *daemon, struct fuse_args *args)
     };
     daemon->fs = nrd_fs_new(&fs_options);
     if (!daemon->fs)
-        return fail(nrd_pool_why_none("requests that wait for the disk"));
+        return fail(nrd_pool_why_none("requests that wait for the disk", NRD_START_THREADS));
     const struct fuse_lowlevel_ops *ops = nrd_fs_ops();
     daemon->session = fuse_session_new(args, ops, sizeof *ops, daemon->fs);
     if (!daemon->session)
         return fail(g_strdup("the session with the kernel could not be set up; the line above says why"));
     nrd_fs_set_session(daemon->fs, daemon->session);
     if (!nrd_loop_can_begin())
-        return fail(nrd_pool_why_none("requests"));
+        return fail(nrd_pool_why_none("requests", NRD_START_THREADS));
     if (fuse_session_mount(daemon->session, daemon->mountpoint) != 0)
         return fail(g_strdup_printf("mounting at %s failed; the line above says why", daemon->mountpoint));
     return EXIT_SUCCESS;
@@ -197,6 +197,13 @@ static int start_session(Daemon *daemon, struct fuse_args *args)
 static void tell_alive(void)
 {
     nrd_notify("WATCHDOG=1");
+}
+
+/* The last thread that a start takes is there. */
+static void on_begun(void *user_data)
+{
+    Daemon *daemon = user_data;
+    nrd_engine_start(daemon->engine);
 }
 
 /* Who waits in the engine is told now: a request of his is waited for by the loop. */
@@ -218,13 +225,14 @@ static int run_loop(Daemon *daemon)
         .max_threads = max_threads(&daemon->options),
         .alive_ms = nrd_notify_watchdog_ms(),
         .alive = tell_alive,
+        .begun = on_begun,
         .ending = on_ending,
         .user_data = daemon,
     };
     int rc = nrd_loop_run(&options);
     nrd_notify("STOPPING=1");
     if (rc == -EAGAIN)
-        return fail(nrd_pool_why_none("requests"));
+        return fail(nrd_pool_why_none("requests", NRD_START_THREADS));
     if (rc < 0)
         return fail(g_strdup_printf("the connection to the kernel failed: %s", g_strerror(-rc)));
     return EXIT_SUCCESS;
@@ -255,6 +263,7 @@ static int serve(Daemon *daemon, struct fuse_args *args)
     NrdEngineOptions options = {
         .data_path = daemon->data,
         .read_only = daemon->options.read_only,
+        .held = true,
         .topic_defaults = daemon->options.topic_defaults,
         .idle_close_ms = daemon->options.idle_close_ms,
         .retention_check_ms = daemon->options.retention_check_ms,

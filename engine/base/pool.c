@@ -141,10 +141,12 @@ void nrd_pool_push(NrdPool *pool, void *item)
     pthread_mutex_unlock(&pool->lock);
 }
 
-char *nrd_pool_why_none(const char *what)
+char *nrd_pool_why_none(const char *what, unsigned n_threads)
 {
+    g_autofree char *takes =
+        n_threads > 0 ? g_strdup_printf(" (a start takes %u, over NATS servers more)", n_threads) : g_strdup("");
     return g_strdup_printf(
-        "no thread could be started for %s: the system gives this user or this service no further one; "
+        "no thread could be started for %s: the system gives this user or this service no further one%s; "
         "raise RLIMIT_NPROC (ulimit -u), or TasksMax= of the unit, and start again",
-        what);
+        what, takes);
 }

@@ -20,7 +20,11 @@ void nrd_pool_free(NrdPool *pool);
 /* item (not NULL) goes to fn on a thread of the pool, in the order of the pushes. Never blocks. */
 void nrd_pool_push(NrdPool *pool, void *item);
 
-/* The sentence for who cannot start without a thread for `what`; to be freed. */
-char *nrd_pool_why_none(const char *what);
+/* Threads that naradfs has when it has just started over a data directory: the main one, one for requests, two of fs/defer.c,
+ * and of the engine the timers' two, three loops, the dispatcher's and the fan-out's first. */
+#define NRD_START_THREADS 11
+
+/* The sentence for who cannot start without a thread for `what`, of all n_threads (0: it does not say so); to be freed. */
+char *nrd_pool_why_none(const char *what, unsigned n_threads);
 
 #endif

@@ -51,7 +51,14 @@ NrdFanout *nrd_fanout_new(const NrdFanoutOptions *options)
     nrd_due_heap_init(&f->soon);
     nrd_due_heap_init(&f->delayed);
     f->workers = g_array_new(FALSE, FALSE, sizeof(pthread_t));
-    return f;
+    pthread_mutex_lock(&f->lock);
+    f->stopping = !f->options.frozen && !nrd_workers_add(f);
+    bool any = !f->stopping;
+    pthread_mutex_unlock(&f->lock);
+    if (any)
+        return f;
+    nrd_fanout_free(f);
+    return NULL;
 }
 
 static void link_free(NrdLink *link)
@@ -98,6 +105,8 @@ static NrdLink *take_link(NrdFanout *f)
 void nrd_fanout_close(NrdFanout *f)
 {
     NrdLink *link;
+    if (!f)
+        return;
     pthread_mutex_lock(&f->lock);
     f->stopping = true;
     pthread_mutex_unlock(&f->lock);
@@ -344,8 +353,6 @@ void nrd_fanout_notify(NrdFanout *f, const void *parent, uint32_t partition, uin
         grow(link, partition + 1);
         notify_cursor(link->cursors->pdata[partition], hwm);
     }
-    if (links)
-        nrd_workers_ensure(f);
     pthread_mutex_unlock(&f->lock);
 }
 

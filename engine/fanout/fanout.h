@@ -12,8 +12,8 @@
  * record committed since the attach: copies, never loss.
  *
  * A cursor is worked on by one thread at a time, and two threads at most work for one link, so that a child whose disk hangs
- * leaves workers to the others; links with work take turns. The threads are few and fixed, started when there is
- * something to do. An idle cursor has nothing open and is in no queue; one that waits for a delayed record is one node
+ * leaves workers to the others; links with work take turns. The threads are few and fixed, one of them there from the start,
+ * the others when there is something to do. An idle cursor has nothing open and is in no queue; one that waits for a delayed record is one node
  * of a heap, of which only the top is looked at, once a second at least, since the wall clock may be set.
  *
  * Locks: one, memory only, below every lock of the engine; no operation is called with it held.
@@ -90,10 +90,15 @@ typedef struct NrdFanoutLink {
     int64_t delay_ms;
 } NrdFanoutLink;
 
+/* With its first thread, unless it is frozen: whatever the system gives later, what is committed is copied. NULL: it gave
+ * none. */
 NrdFanout *nrd_fanout_new(const NrdFanoutOptions *options);
 
+/* From now on something is copied; links may have been added before. Memory only. */
+void nrd_fanout_start(NrdFanout *fanout);
+
 /* Waits for the passes under way, writes the cursors, ends the threads, forgets the links. Nobody adds or stops any more;
- * notifications still may come, and do nothing. Blocks. */
+ * notifications still may come, and do nothing. Blocks. Takes NULL. */
 void nrd_fanout_close(NrdFanout *fanout);
 void nrd_fanout_free(NrdFanout *fanout); /* closed, and nobody notifies any more; takes NULL */
 

@@ -97,6 +97,7 @@ struct NrdFanout {
     unsigned n_idle;      /* of them, without the one that keeps the time */
     bool timekeeper;
     int64_t until_ms; /* monotonic; when that one wakes; 0: never */
+    bool started;
     bool stopping;
 };
 
@@ -167,8 +168,8 @@ void nrd_cursor_set_state(NrdFanCursor *cursor, NrdCursorState state, int64_t at
 /* Takes it out of every queue. */
 void nrd_cursor_detach(NrdFanCursor *cursor);
 
-/* When no thread could be made at all so far, tries again: nobody else would ever find what is ready. */
-void nrd_workers_ensure(NrdFanout *fanout);
+/* False: there are as many as may be, or the system gives no further thread. */
+bool nrd_workers_add(NrdFanout *fanout);
 
 void nrd_workers_join(NrdFanout *fanout); /* not held; stopping is set */
 

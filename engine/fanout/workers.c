@@ -29,29 +29,27 @@ static void update_line(NrdLink *link)
 
 static void *worker(void *data);
 
-/* The pool is there from the first time that there is something to do. */
-static void start_workers(NrdFanout *f)
+bool nrd_workers_add(NrdFanout *f)
 {
     pthread_t thread;
-    while (f->workers->len < f->options.n_workers && pthread_create(&thread, NULL, worker, f) == 0)
-        g_array_append_val(f->workers, thread);
+    if (f->workers->len >= f->options.n_workers || pthread_create(&thread, NULL, worker, f) != 0)
+        return false;
+    g_array_append_val(f->workers, thread);
+    return true;
 }
 
+/* The others are there from the first time that there is something to do. Those that the system does not give are not waited
+ * for. */
 static void wake_one(NrdFanout *f)
 {
-    if (f->stopping || f->options.frozen)
+    if (f->stopping || f->options.frozen || !f->started)
         return;
-    start_workers(f);
+    while (nrd_workers_add(f))
+        ;
     if (f->n_idle > 0)
         pthread_cond_signal(&f->work);
     else if (f->timekeeper)
         pthread_cond_signal(&f->time);
-}
-
-void nrd_workers_ensure(NrdFanout *f)
-{
-    if (f->workers->len == 0)
-        wake_one(f);
 }
 
 /* A deadline was set that the one who keeps the time may not know. */
@@ -224,6 +222,10 @@ static void *worker(void *data)
     NrdFanout *f = data;
     pthread_mutex_lock(&f->lock);
     while (!f->stopping) {
+        if (!f->started) {
+            sleep_locked(f, 0);
+            continue;
+        }
         int64_t until_ms = promote(f);
         NrdFanCursor *cursor = next_cursor(f);
         if (!cursor) {
@@ -241,6 +243,14 @@ static void *worker(void *data)
     }
     pthread_mutex_unlock(&f->lock);
     return NULL;
+}
+
+void nrd_fanout_start(NrdFanout *f)
+{
+    pthread_mutex_lock(&f->lock);
+    f->started = true;
+    pthread_cond_signal(&f->work); /* the first looks what there is, and wakes the others for it */
+    pthread_mutex_unlock(&f->lock);
 }
 
 void nrd_workers_join(NrdFanout *f)

@@ -279,6 +279,10 @@ static void *worker(void *data)
     NrdDispatcher *d = data;
     pthread_mutex_lock(&d->lock);
     while (!d->stopping || d->wal_due) {
+        if (!d->started) {
+            sleep_locked(d, 0, 0);
+            continue;
+        }
         nrd_dispatcher_take_in_locked(d);
         int64_t now_ms = nrd_clock_mono_ms();
         int64_t next_ms = wake_lanes_locked(d, now_ms);
@@ -296,15 +300,21 @@ static void *worker(void *data)
     return NULL;
 }
 
-void nrd_dispatcher_signal_locked(NrdDispatcher *d)
+bool nrd_dispatcher_add_worker_locked(NrdDispatcher *d)
 {
     pthread_t thread;
+    if (d->workers->len >= d->options.n_workers || pthread_create(&thread, NULL, worker, d) != 0)
+        return false;
+    g_array_append_val(d->workers, thread);
+    return true;
+}
+
+/* Without another worker, one of those that are there comes to it. */
+void nrd_dispatcher_signal_locked(NrdDispatcher *d)
+{
     if (!d->started || d->stopping)
         return;
-    if (d->ready.length + d->wal_due > d->n_idle && d->workers->len < d->options.n_workers &&
-        pthread_create(&thread, NULL, worker, d) == 0)
-        g_array_append_val(d->workers, thread);
-    else
+    if (d->ready.length + d->wal_due <= d->n_idle || !nrd_dispatcher_add_worker_locked(d))
         pthread_cond_signal(&d->work);
 }
 
@@ -314,16 +324,16 @@ void nrd_dispatcher_start(NrdDispatcher *d)
     d->started = true;
     for (guint i = 0; i < MIN(d->ready.length, d->options.n_workers); i++)
         nrd_dispatcher_signal_locked(d);
+    pthread_cond_signal(&d->work); /* the first has waited for this */
     pthread_mutex_unlock(&d->lock);
 }
 
 bool nrd_dispatcher_write_wal(NrdDispatcher *d)
 {
     pthread_mutex_lock(&d->lock);
-    d->wal_due = true;
-    nrd_dispatcher_signal_locked(d);
-    bool anybody = d->workers->len > 0;
+    bool anybody = d->started && d->workers->len > 0;
     d->wal_due = anybody;
+    nrd_dispatcher_signal_locked(d);
     pthread_mutex_unlock(&d->lock);
     return anybody;
 }
@@ -346,9 +356,7 @@ bool nrd_dispatcher_drain(NrdDispatcher *d, int64_t ms)
     int rc = 0;
     pthread_mutex_lock(&d->lock);
     nrd_dispatcher_take_in_locked(d);
-    if (d->all.head && d->workers->len == 0)
-        nrd_dispatcher_signal_locked(d);
-    while (d->all.head && d->workers->len > 0 && rc == 0)
+    while (d->started && d->all.head && rc == 0)
         rc = pthread_cond_timedwait(&d->change, &d->lock, &until);
     bool empty = !d->all.head;
     pthread_mutex_unlock(&d->lock);

@@ -44,6 +44,8 @@ typedef struct NrdDispatcherOptions {
     void *user_data;
 } NrdDispatcherOptions;
 
+/* With its first worker, which waits for the start: whatever the system gives later, what is acknowledged is dispatched. NULL:
+ * it gave no thread. */
 NrdDispatcher *nrd_dispatcher_new(const NrdDispatcherOptions *options);
 void nrd_dispatcher_set_wal(NrdDispatcher *d, NrdWal *wal); /* before the start */
 void nrd_dispatcher_start(NrdDispatcher *d);

@@ -149,6 +149,9 @@ void nrd_order_settle(NrdDispatcher *d, NrdLane *lane);
 
 /* ---- dispatcher.c ---- */
 
+/* False: there are as many as may be, or the system gives no further thread. Lock held. */
+bool nrd_dispatcher_add_worker_locked(NrdDispatcher *d);
+
 /* One more job: wakes a worker, or starts one. Lock held. */
 void nrd_dispatcher_signal_locked(NrdDispatcher *d);
 

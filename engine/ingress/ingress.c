@@ -295,6 +295,10 @@ int nrd_ingress_open(const NrdIngressOptions *options, NrdIngress **ret_ingress)
     pthread_mutex_init(&ingress->checkpoint_lock, NULL);
     nrd_checkpoint_init(&ingress->found);
     ingress->dispatcher = nrd_dispatcher_new(&dispatcher_options);
+    if (!ingress->dispatcher) {
+        ingress_free(ingress);
+        return -EAGAIN;
+    }
     NrdAdmissionOptions admission_options = {
         .root_fd = options->root_fd,
         .dispatcher = ingress->dispatcher,
@@ -308,6 +312,7 @@ int nrd_ingress_open(const NrdIngressOptions *options, NrdIngress **ret_ingress)
     if (rc == 0 && options->nameless)
         rc = forget_names(ingress);
     if (rc < 0) {
+        nrd_dispatcher_stop(ingress->dispatcher);
         nrd_wal_close(ingress->wal, 0);
         ingress_free(ingress);
         return rc;

@@ -78,7 +78,7 @@ typedef struct NrdIngressOps {
 typedef struct NrdIngressOptions {
     int root_fd; /* of the data directory; borrowed */
     NrdIngressOps ops;
-    unsigned n_workers;     /* 0: 8; started when there is something to do */
+    unsigned n_workers;     /* 0: 8; one from the open on, the others as they are needed */
     uint64_t segment_bytes; /* of the WAL; 0: 16 MiB */
     uint64_t
         memory_bytes;   /* of entries kept in memory until they are dispatched; what is more is read again; 0: 64 MiB */
@@ -88,8 +88,9 @@ typedef struct NrdIngressOptions {
     int64_t checkpoint_ms; /* at most one checkpoint in so long; 0: 250 */
 } NrdIngressOptions;
 
-/* Reads the WAL and the checkpoint. What is unfinished waits for nrd_ingress_start. Blocks for one read of the WAL. An
- * error (told in the log) means that something could not be read; nothing was changed. */
+/* Reads the WAL and the checkpoint. What is unfinished, and what is appended before, waits for nrd_ingress_start. Blocks for
+ * one read of the WAL. An error means that something could not be read (told in the log), or with -EAGAIN that the system
+ * gave no thread (not told); nothing was changed. */
 int nrd_ingress_open(const NrdIngressOptions *options, NrdIngress **ret_ingress) NRD_MUST_CHECK;
 
 /* From now on the operations may be called. Never blocks. */

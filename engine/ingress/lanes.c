@@ -237,7 +237,13 @@ NrdDispatcher *nrd_dispatcher_new(const NrdDispatcherOptions *options)
     g_queue_init(&d->running);
     g_queue_init(&d->all);
     d->workers = g_array_new(FALSE, FALSE, sizeof(pthread_t));
-    return d;
+    pthread_mutex_lock(&d->lock);
+    bool any = nrd_dispatcher_add_worker_locked(d);
+    pthread_mutex_unlock(&d->lock);
+    if (any)
+        return d;
+    nrd_dispatcher_free(d);
+    return NULL;
 }
 
 void nrd_dispatcher_set_wal(NrdDispatcher *d, NrdWal *wal)

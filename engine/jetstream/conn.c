@@ -210,7 +210,7 @@ static NrdJsConn *conn_new(natsOptions *options, NrdTimers *timers)
 
 static int close_for_want_of_threads(NrdJsConn *conn, char **ret_why)
 {
-    *ret_why = nrd_pool_why_none("the connection to the NATS servers");
+    *ret_why = nrd_pool_why_none("the connection to the NATS servers", NRD_START_THREADS);
     nrd_js_conn_close(conn);
     return -EAGAIN;
 }

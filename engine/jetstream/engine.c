@@ -224,7 +224,7 @@ int nrd_js_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, 
 {
     NrdTimers *timers = nrd_timers_new();
     if (!timers) {
-        *ret_why = nrd_pool_why_none("the timers");
+        *ret_why = nrd_pool_why_none("the timers", NRD_START_THREADS);
         return -EAGAIN;
     }
     NrdEngine *engine = g_new0(NrdEngine, 1);
@@ -252,6 +252,11 @@ int nrd_js_engine_open(const NrdEngineOptions *options, NrdEngine **ret_engine, 
     nrd_timer_set(engine->timers, &engine->follow_timer, nrd_clock_mono_ms() + FOLLOW_MS);
     *ret_engine = engine;
     return 0;
+}
+
+/* What another run has left to be sent goes on from the open, which has talked to the servers by then. */
+void nrd_js_engine_start(NrdEngine *engine)
+{
 }
 
 /* It may be called once more: who was about to wait the first time is told then. */

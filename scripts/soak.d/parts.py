@@ -267,7 +267,7 @@ def with_trouble(bench, mount, errors, body):
 def full(bench, n_rounds):
     """A disk without room, or without inodes, again and again, with room back each time."""
     return "; ".join([full_disk(bench, "bytes", n_rounds - n_rounds // 2, ()),
-                      full_disk(bench, "inodes", n_rounds // 2, ("-N", "512"))])
+                      full_disk(bench, "inodes", max(n_rounds // 2, 1), ("-N", "512"))])
 
 
 def full_disk(bench, what, n_rounds, options):

@@ -5,7 +5,9 @@ The limit counts all that the user runs, and root is exempt: so the daemon runs 
 namespace of its own, where /dev/fuse is open to him and fusermount3 finds his name.
 """
 
+import glob
 import os
+import shutil
 import signal
 import subprocess
 
@@ -13,9 +15,9 @@ import pytest
 
 from support import JETSTREAM, SANITIZED, Mount, produce, read_file, take, wait_for
 
-LEAST = 9  # docs/operations.md says so
-WELL = 30  # those, with a dispatcher, a fan-out and a few for requests
-STOP_S = 10  # of a machine that has much to do; the contract of an idle one is 2
+LEAST = 11  # docs/operations.md and the refusal say so
+WELL = 30  # those, and a few for requests
+STOP_S = 2  # the contract's, of an idle system
 
 ENTER = """
 set -e
@@ -122,6 +124,7 @@ def test_each_number_of_threads(few):
             assert least is None, f"with {limit} threads it refuses, with {least} it did not: {m.stderr()}"
             assert m.process.returncode == 1, m.stderr()
             assert "error: " in m.stderr() and "RLIMIT_NPROC" in m.stderr() and "TasksMax" in m.stderr(), m.stderr()
+            assert f"takes {LEAST}," in m.stderr(), m.stderr()
             continue
         least = least or limit
         part = m.make("t")
@@ -130,3 +133,47 @@ def test_each_number_of_threads(few):
         assert read_file(part + "/log.jsonl").count(b"\n") == 1
         m.end()
     assert least == LEAST
+
+
+def holds(part, *records):
+    return lambda: read_file(part + "/log") == b"".join(record + b"\n" for record in records)
+
+
+def test_what_is_acknowledged_moves_on(few):
+    """With no thread beyond those of the start, and without another record to come: from a topic to its partition, and to a
+    child."""
+    m = few(LEAST)
+    assert m.serves()
+    part, copies = m.make("t"), m.make("c")
+    os.mkdir(m.topic("t") + "/children/c")
+    produce(m.topic("t"), b"one")
+    wait_for(holds(part, b"one"), "the dispatcher")
+    wait_for(holds(copies, b"one"), "the fan-out")
+    m.end()
+
+
+def test_a_refused_start_moves_nothing(few):
+    """The last thread that it takes is missing. What an earlier run has left waits for one that serves."""
+    m = few(WELL)
+    assert m.serves()
+    m.make("t")
+    m.end()
+    mark = f"{m.data}/topics/t/p00000/hwm"
+    if os.path.exists(mark):
+        os.unlink(mark)
+    os.mkdir(mark)  # it cannot be opened
+    assert m.serves()
+    produce(m.topic("t"), b"left over")
+    m.process.kill()
+    m.process.wait(30)
+    m.gone()
+    shutil.rmtree(mark)
+    m.limit = LEAST - 1
+    assert not m.serves() and f"takes {LEAST}," in m.stderr(), m.stderr()
+    for path in glob.glob(f"{m.data}/topics/t/p00000/*.log"):
+        with open(path, "rb") as segment:
+            assert b"left over" not in segment.read(), path
+    m.limit = WELL
+    assert m.serves()
+    wait_for(holds(m.part("t"), b"left over"), "the dispatcher")
+    m.end()

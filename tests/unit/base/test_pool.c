@@ -1,26 +1,9 @@
 /* Pools: everything that is pushed is done, with as many threads as the system gives, and none is begun without one. */
 #include "engine/base/pool.h"
+#include "tests/unit/few_threads.h"
 
-#include <errno.h>
 #include <glib.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
-
-static atomic_int n_threads_left; /* that the system gives; negative: as many as are wanted */
-
-int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *data);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *data);
-
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *data)
-{
-    int left = atomic_load(&n_threads_left);
-    if (left == 0)
-        return EAGAIN;
-    if (left > 0)
-        atomic_store(&n_threads_left, left - 1);
-    return __real_pthread_create(thread, attr, run, data);
-}
 
 typedef struct Work {
     GMutex lock;
@@ -77,9 +60,12 @@ static void test_no_thread(void)
     start(&work, 4, 0);
     g_assert_null(work.pool);
     end(&work);
-    g_autofree char *why = nrd_pool_why_none("the tests");
+    g_autofree char *why = nrd_pool_why_none("the tests", 42);
     g_assert_nonnull(strstr(why, "for the tests"));
+    g_assert_nonnull(strstr(why, "takes 42"));
     g_assert_nonnull(strstr(why, "RLIMIT_NPROC"));
+    g_autofree char *without = nrd_pool_why_none("the tests", 0);
+    g_assert_null(strstr(without, "takes"));
 }
 
 /* The one that was there from the start does it all, in order; also what is pushed from itself, and at the end. */
@@ -120,7 +106,6 @@ static void test_as_many_as_may_be(void)
 
 int main(int argc, char **argv)
 {
-    atomic_store(&n_threads_left, -1);
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/base/pool/no-thread", test_no_thread);
     g_test_add_func("/base/pool/one-thread", test_one_thread);

@@ -6,12 +6,12 @@
 #include "engine/base/diag.h"
 #include "engine/fanout/cursor_store.h"
 #include "engine/io/io.h"
+#include "tests/unit/few_threads.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #define WAIT_MS 20000
@@ -287,6 +287,7 @@ typedef struct Fixture {
 static void start(Fixture *f)
 {
     f->fanout = nrd_fanout_new(&(NrdFanoutOptions){ .root_fd = f->root_fd, .ops = ops });
+    nrd_fanout_start(f->fanout);
 }
 
 static void stop(Fixture *f)
@@ -1138,45 +1139,35 @@ static void test_many_files(Fixture *f, gconstpointer data)
         topic_free(children[i]);
 }
 
-static bool is_sanitized(void)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return true;
-#elif defined(__has_feature)
-    return __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-    return false;
-#endif
-}
-
-static rlim_t used_bytes(void)
-{
-    g_autofree char *text = NULL;
-    g_assert_true(g_file_get_contents("/proc/self/statm", &text, NULL, NULL));
-    return (rlim_t)g_ascii_strtoull(text, NULL, 10) * (rlim_t)sysconf(_SC_PAGESIZE);
-}
-
-/* The system gives no thread when there is something to do: the next commit asks again. The first test, since the stacks of
- * threads that have ended are used again. */
-static void test_no_threads_yet(Fixture *f, gconstpointer data)
+/* Without a thread there is no fan-out. With the one that it begins with everything is copied, also what waits for its time. */
+static void test_few_threads(Fixture *f, gconstpointer data)
 {
     (void)data;
-    struct rlimit before, none;
-    if (is_sanitized()) {
-        g_test_skip("a sanitizer needs room of its own");
-        return;
-    }
-    g_assert_cmpint(getrlimit(RLIMIT_AS, &before), ==, 0);
-    none = before;
-    none.rlim_cur = used_bytes() + 1024 * 1024; /* for the heap; a stack takes more */
-    g_assert_cmpint(setrlimit(RLIMIT_AS, &none), ==, 0);
-    put_rec(f, 0, NULL, "a", 1);
+    stop(f);
+    atomic_store(&n_threads_left, 0);
+    g_assert_null(nrd_fanout_new(&(NrdFanoutOptions){ .root_fd = f->root_fd, .ops = ops }));
+    atomic_store(&n_threads_left, 1);
+    start(f);
     add_link(f, f->child, 0, 0);
-    notify(f, 0);
+    put(f, 0, NULL, "a");
+    assert_becomes(f->child, 0, "a");
+    put(f, 0, NULL, "b");
+    assert_becomes(f->child, 0, "a b");
+    g_assert_cmpint(atomic_load(&n_threads_left), ==, 0);
+    atomic_store(&n_threads_left, -1);
+}
+
+/* Who opens it may yet give up: until the start nothing is copied. */
+static void test_held(Fixture *f, gconstpointer data)
+{
+    (void)data;
+    stop(f);
+    f->fanout = nrd_fanout_new(&(NrdFanoutOptions){ .root_fd = f->root_fd, .ops = ops });
+    add_link(f, f->child, 0, 0);
+    put(f, 0, NULL, "a");
     g_usleep(100000);
     g_assert_cmpuint(hwm_of(f->child, 0), ==, 0);
-    g_assert_cmpint(setrlimit(RLIMIT_AS, &before), ==, 0);
-    notify(f, 0);
+    nrd_fanout_start(f->fanout);
     assert_becomes(f->child, 0, "a");
 }
 
@@ -1206,7 +1197,8 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     nrd_diag_set_level(NRD_LEVEL_ERROR);
-    ADD("no-threads-yet", test_no_threads_yet);
+    ADD("few-threads", test_few_threads);
+    ADD("held", test_held);
     ADD("copies", test_copies);
     ADD("batch-records", test_batch_records);
     ADD("batch-bytes", test_batch_bytes);

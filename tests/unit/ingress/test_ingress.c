@@ -5,6 +5,7 @@
 #include "engine/base/diag.h"
 #include "engine/ingress/ingress.h"
 #include "engine/io/io.h"
+#include "tests/unit/few_threads.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -153,6 +154,16 @@ static void warm(void *user_data, const NrdIngressTarget *target)
     pthread_mutex_lock(&s->lock);
     s->warmed[target->partition] = true;
     pthread_mutex_unlock(&s->lock);
+}
+
+static int open_plainly(Fixture *f, Store *s, NrdIngress **ret_ingress)
+{
+    NrdIngressOptions options = {
+        .root_fd = f->root_fd,
+        .ops = { commit, warm, present, sibling, next_offset, s },
+        .n_workers = 4,
+    };
+    return nrd_ingress_open(&options, ret_ingress);
 }
 
 static NrdIngress *start_with(Fixture *f, Store *s, uint64_t memory_bytes, uint64_t segment_bytes)
@@ -1436,10 +1447,62 @@ static void test_segments_that_cannot_be_removed(void)
     fixture_tear_down(&f);
 }
 
+/* Without a thread there is no ingress. With the one that it begins with everything is dispatched, and checkpointed. */
+static void test_few_threads(void)
+{
+    Fixture f;
+    Store s;
+    NrdIngress *ingress = NULL;
+    fixture_set_up(&f);
+    store_init(&s);
+    atomic_store(&n_threads_left, 0);
+    g_assert_cmpint(open_plainly(&f, &s, &ingress), ==, -EAGAIN);
+    atomic_store(&n_threads_left, 1);
+    g_assert_cmpint(open_plainly(&f, &s, &ingress), ==, 0);
+    nrd_ingress_start(ingress);
+    for (uint32_t i = 0; i < N_PARTITIONS; i++)
+        g_assert_cmpint(put(ingress, i, "a"), ==, 0);
+    wait_until_dispatched(ingress);
+    s.fail[0] = 2;
+    g_assert_cmpint(put(ingress, 0, "b"), ==, 0);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 0, "a b");
+    g_assert_cmpint(atomic_load(&n_threads_left), ==, 0);
+    atomic_store(&n_threads_left, -1);
+    g_assert_cmpint(nrd_ingress_close(ingress, WAIT_MS), ==, 0);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
+/* Who opens it may yet give up: until the start nothing is dispatched, and a close leaves it to the next run at once. */
+static void test_held(void)
+{
+    Fixture f;
+    Store s;
+    NrdIngress *ingress = NULL;
+    fixture_set_up(&f);
+    store_init(&s);
+    g_assert_cmpint(open_plainly(&f, &s, &ingress), ==, 0);
+    g_assert_cmpint(put(ingress, 0, "a"), ==, 0);
+    g_usleep(100000);
+    g_assert_true(nrd_ingress_holds(ingress, ID_A));
+    assert_store(&s, 0, "");
+    g_assert_cmpint(nrd_ingress_close(ingress, WAIT_MS * 1000), ==, 0);
+    assert_store(&s, 0, "");
+    ingress = start(&f, &s);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 0, "a");
+    g_assert_cmpint(nrd_ingress_close(ingress, WAIT_MS), ==, 0);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     nrd_diag_set_level(NRD_LEVEL_ERROR);
+    g_test_add_func("/ingress/dispatch/few-threads", test_few_threads);
+    g_test_add_func("/ingress/dispatch/held", test_held);
     g_test_add_func("/ingress/dispatch/opened-late", test_opened_late);
     g_test_add_func("/ingress/dispatch/full-disk-moves-nothing", test_full_disk_moves_nothing);
     g_test_add_func("/ingress/dispatch/append-leaves-room", test_append_leaves_room);
