@@ -1,7 +1,10 @@
 /* See prune.h.
  *
- * A thread of its own asks, since the kernel may wait for a reply of the daemon's before it forgets: pages of a segment that
- * is being read ahead. It holds no lock then. What is open, a working directory, or a folder of which the kernel
+ * A thread of its own asks, and holds no lock then: to forget many takes a while. The kernel waits for no reply of the
+ * daemon's meanwhile. It might for pages that are being read (ahead, also when the file is closed by then), but such a file is
+ * not forgotten: its open file holds the inode, and then its RELEASE, which comes behind the last READ
+ * (fs/fuse/file.c, fuse_file_release; tried with READs that nobody answers). So the thread comes back also at the end, when
+ * nobody takes requests any more, and can be joined. What is open, a working directory, or a folder of which the kernel
  * remembers a name is in use and stays; that is for the kernel to say, which answers nothing: what it forgets comes as
  * FORGET. While more is left than should be the thread looks again, every few seconds, or minutes when that was in vain; below
  * that it sleeps until a look-up wakes it, so that an idle mount has no timer. */

@@ -37,15 +37,12 @@ int nrd_log_open(const NrdLogOptions *options, NrdLog **ret_log)
     return 0;
 }
 
-/* Leaves the exact boundary for the next open. */
-static int write_hwm(NrdLog *log)
+int nrd_log_write_hwm(NrdLog *log)
 {
     NrdHwm hwm;
     /* What was lost above the boundary is remembered until a commit has passed it. */
     uint64_t value = MAX(nrd_load(&log->hwm), log->skip_to);
 
-    if (log->home.read_only || nrd_log_is_poisoned(log))
-        return 0; /* poisoned: the file is empty, or from before; the next open looks at the disk */
     int r = nrd_hwm_read(log->home.root_fd, log->hwm_path, &hwm);
     if (r == 0 && hwm.clean && hwm.value == value)
         return 0;
@@ -53,8 +50,17 @@ static int write_hwm(NrdLog *log)
         return 0;
     if (r == 0)
         r = nrd_hwm_write(log->home.root_fd, log->home.dir, log->hwm_path, value);
+    return r;
+}
+
+/* Leaves the exact boundary for the next open. */
+static int leave_hwm(NrdLog *log)
+{
+    if (log->home.read_only || nrd_log_is_poisoned(log))
+        return 0; /* poisoned: the file is empty, or from before; the next open looks at the disk */
+    int r = nrd_log_write_hwm(log);
     if (r < 0)
-        nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, (int64_t)value),
+        nrd_diag(NRD_LEVEL_ERROR, nrd_segment_home_place(&log->home, (int64_t)nrd_load(&log->hwm)),
                  "cannot write %s: %s; the next open takes the boundary from the records", log->hwm_path,
                  g_strerror(-r));
     return r;
@@ -92,7 +98,7 @@ int nrd_log_close(NrdLog *log)
         return 0;
     if (!log->home.read_only && !nrd_log_is_poisoned(log) && nrd_log_active(log) != NULL)
         nrd_zero_ahead_cut(log, nrd_log_active(log));
-    int r = write_hwm(log);
+    int r = leave_hwm(log);
     if (r == 0)
         write_sums(log);
     nrd_log_remove_at_close(log);

@@ -18,6 +18,10 @@ extern const char nrd_log_misnamed[];
 /* recovery.c: the file as it is; a failure is told. */
 int nrd_log_read_hwm(NrdLog *log, NrdHwm *ret_hwm) NRD_MUST_CHECK;
 
+/* log.c: writes the boundary down as a close does, durably. What lies below it has to be proven: the next open believes the
+ * file, and looks at the disk only for what differs from it. */
+int nrd_log_write_hwm(NrdLog *log) NRD_MUST_CHECK;
+
 /* recovery.c: raises the floor of commit times to what the segments have seen. */
 void nrd_log_learn_newest(NrdLog *log);
 

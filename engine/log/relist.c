@@ -229,6 +229,18 @@ static int read_tail(NrdLog *log, NrdSegment *tail, NrdIndex **ret_index)
     return 0;
 }
 
+/* The reopen fails, and nothing in the folder says which offsets were given out: hwm does then, if that can be written, as
+ * after a close. Not where the disk has failed: nobody has looked at it yet. */
+static void tell_end(NrdLog *log)
+{
+    bool disk_failed = nrd_log_is_poisoned(log) && !log->poison_by_others;
+
+    if (disk_failed || nrd_load(&log->hwm) != nrd_load(&log->next_offset))
+        return;
+    if (nrd_log_write_hwm(log) == 0)
+        log->hwm_emptied = false;
+}
+
 /* The active segment's file is gone: an empty one stands for it, so that the next open, too, knows what is lost. */
 static int make_tail(NrdLog *log, NrdSegment *old, NrdIndex **ret_index)
 {
@@ -236,8 +248,11 @@ static int make_tail(NrdLog *log, NrdSegment *old, NrdIndex **ret_index)
     g_autofree char *path = nrd_segment_path(old);
 
     int r = find_floor(log, base, &floor);
-    if (r == 0)
+    if (r == 0) {
         r = nrd_log_create_file(log, path);
+        if (r < 0)
+            tell_end(log);
+    }
     if (r < 0)
         return nrd_log_complain(log, strrchr(path, '/') + 1, r, NULL);
     *ret_index = nrd_index_new(base);

@@ -6,7 +6,8 @@
  * there that may have been acknowledged and are hidden, or left what stands behind a gap (recovery.c). What lies below was
  * synced before; should the disk not have it after all, it becomes a gap, and its offsets are never used again: the next
  * segment begins behind them at once, and so says it to the next open. Where that is the only thing to say it and the segment
- * cannot be begun, the reopen fails, and poison stays. */
+ * cannot be begun, the reopen fails, and poison stays. Until one succeeds hwm says it, if that can be written: what is lost
+ * above the records counts as lost then, as after a close (recovery.c, note_lost). */
 #include "engine/log/relist_private.h"
 
 #include "engine/io/io.h"
@@ -78,6 +79,8 @@ static int leave_tail(NrdLog *log, bool untold)
         nrd_segment_end(active).offset == nrd_segment_base(active))
         return 0;
     int r = nrd_log_roll_active(log);
+    if (r < 0 && untold)
+        (void)!nrd_log_write_hwm(log); /* the records were synced, and read from the disk */
     if (r < 0)
         nrd_diag(untold ? NRD_LEVEL_ERROR : NRD_LEVEL_WARNING,
                  nrd_segment_home_place(&log->home, (int64_t)nrd_load(&log->hwm)),

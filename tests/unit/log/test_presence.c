@@ -621,6 +621,53 @@ static void test_no_room_behind_a_lost_end(bool removed)
     fixture_tear_down(&f);
 }
 
+/* ... also by one that comes before there is room: hwm says what the segment cannot. And from the first record that follows
+ * on it says nothing any more. */
+static void test_no_room_and_a_crash(bool noticed, const char *suffix)
+{
+    uint64_t offset;
+    fixture_set_up(&f);
+    fixture_open(&f);
+    fixture_commit_numbers(&f, 0, 10);
+    fixture_remove(&f, SEGMENT_0);
+    if (noticed)
+        g_assert_cmpint(fixture_try_commit(&f, "10", &offset), ==, -EIO);
+    fault_set(FAULT_OPEN, 1, -ENOSPC, true);
+    fault.suffix = suffix;
+    g_assert_cmpint(nrd_log_reopen(f.log), ==, -EIO);
+    fixture_crash(&f);
+    fault_clear();
+    for (int i = 0; i < 2; i++) {
+        fixture_open(&f);
+        fixture_crash(&f);
+    }
+    fixture_open(&f);
+    g_assert_cmpuint(fixture_commit(&f, "10"), ==, 10);
+    g_assert_cmpuint(fixture_commit(&f, "11"), ==, 11);
+    fixture_crash(&f);
+    fixture_open(&f);
+    g_assert_cmpuint(fixture_commit(&f, "12"), ==, 12);
+    expect_all(10, 13);
+    fixture_tear_down(&f);
+}
+
+static void test_no_room_unnoticed(void)
+{
+    test_no_room_and_a_crash(false, SEGMENT(10));
+}
+
+static void test_no_room_noticed(void)
+{
+    test_no_room_and_a_crash(true, SEGMENT(10));
+}
+
+/* The file that stands for the one that was removed cannot be made, either. */
+static void test_no_room_at_all(void)
+{
+    test_no_room_and_a_crash(false, SEGMENT_0);
+    test_no_room_and_a_crash(true, SEGMENT_0);
+}
+
 static void test_no_room_removed(void)
 {
     test_no_room_behind_a_lost_end(true);
@@ -754,6 +801,9 @@ int main(int argc, char **argv)
     g_test_add_func("/log/presence/mended-active", test_mended_active);
     g_test_add_func("/log/presence/no-room-removed", test_no_room_removed);
     g_test_add_func("/log/presence/no-room-cut", test_no_room_cut);
+    g_test_add_func("/log/presence/no-room-unnoticed", test_no_room_unnoticed);
+    g_test_add_func("/log/presence/no-room-noticed", test_no_room_noticed);
+    g_test_add_func("/log/presence/no-room-at-all", test_no_room_at_all);
     g_test_add_func("/log/presence/no-room-growing", test_no_room_and_a_copy_that_grows);
     g_test_add_func("/log/presence/no-room-damage", test_no_room_behind_damage);
     g_test_add_func("/log/presence/detached", test_detached_stay_out);
