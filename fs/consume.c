@@ -102,13 +102,13 @@ static void deliver_jsonl(NrdHandle *handle, fuse_req_t req, size_t size, int er
 
 static void consume_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags)
 {
-    if (!nrd_stream_reply_rest(handle, req, size, false))
+    if (!nrd_stream_reply_rest(handle, req, size, off, false))
         nrd_consume_park(handle, req, size, flags, deliver_line);
 }
 
 static void jsonl_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags)
 {
-    if (!nrd_stream_reply_rest(handle, req, size, true))
+    if (!nrd_stream_reply_rest(handle, req, size, off, true))
         nrd_consume_park(handle, req, size, flags, deliver_jsonl);
 }
 

@@ -73,7 +73,7 @@ static void deliver(NrdHandle *handle, fuse_req_t req, size_t size, int error, c
 
 static void bin_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags)
 {
-    if (!nrd_stream_reply_rest(handle, req, size, true))
+    if (!nrd_stream_reply_rest(handle, req, size, off, true))
         nrd_consume_park(handle, req, size, flags, deliver);
 }
 

@@ -72,10 +72,10 @@ static void reply_lines(NrdHandle *handle, fuse_req_t req, size_t size)
 static void drain_read(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, int flags)
 {
     /* A lapsed lease means that its record comes again; one that cannot be acked yet stays held. */
-    int error = nrd_stream_settle_delivered(handle, NRD_VERB_ACK);
+    int error = nrd_stream_goes_on(off) ? 0 : nrd_stream_settle_delivered(handle, NRD_VERB_ACK);
     if (error == -EIDRM)
         nrd_reply_error(req, error);
-    else if (!nrd_stream_reply_rest(handle, req, size, false))
+    else if (!nrd_stream_reply_rest(handle, req, size, off, false))
         reply_lines(handle, req, size);
 }
 

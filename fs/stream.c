@@ -134,14 +134,16 @@ GString *nrd_stream_line(const NrdDelivery *delivery)
     return g_string_append_c(text, '\n');
 }
 
-bool nrd_stream_reply_rest(NrdHandle *handle, fuse_req_t req, size_t size, bool receipts)
+bool nrd_stream_reply_rest(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, bool receipts)
 {
     NrdStream *stream = nrd_handle_stream(handle);
     g_mutex_lock(&stream->lock);
     Rest *rest = g_queue_peek_head(&stream->rests);
     if (!rest) {
         g_mutex_unlock(&stream->lock);
-        return false;
+        if (nrd_stream_goes_on(off))
+            nrd_reply_empty(req);
+        return nrd_stream_goes_on(off);
     }
     NrdHold lease = rest->lease;
     size_t n = MIN(size, rest->text->len - rest->pos);

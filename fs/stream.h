@@ -27,9 +27,19 @@ static inline NrdStream *nrd_handle_stream(const NrdHandle *handle)
     return ((NrdStreamHandle *)handle->state)->stream;
 }
 
+/* The kernel cuts a read(2) longer than its limit (1 MiB, less from a buffer that begins within a page) into requests, and
+ * sends the next one when the last was filled to its end. A stream has no position: what begins a read(2) is at 0, and what
+ * is behind 0 goes on with one whose bytes so far the caller will get whatever the rest says. */
+static inline bool nrd_stream_goes_on(off_t off)
+{
+    return off > 0;
+}
+
 /* Answers a read with what is left of a record read in part. When that completes the record and `receipts` is not set
- * it counts as delivered; with receipts its lease is the reader's. false: there is none, nothing replied. */
-bool nrd_stream_reply_rest(NrdHandle *handle, fuse_req_t req, size_t size, bool receipts);
+ * it counts as delivered; with receipts its lease is the reader's. false: there is none, nothing replied. A request that
+ * goes on with a read(2) (above) gets that or nothing, and is always answered: it must not wait for another record, take
+ * one to the first, nor settle what its own read(2) brings. */
+bool nrd_stream_reply_rest(NrdHandle *handle, fuse_req_t req, size_t size, off_t off, bool receipts);
 
 /* The payload as a line; g_string_free. */
 GString *nrd_stream_line(const NrdDelivery *delivery);

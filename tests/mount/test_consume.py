@@ -4,6 +4,7 @@ import base64
 import contextlib
 import errno
 import json
+import mmap
 import os
 import re
 import select
@@ -42,6 +43,68 @@ def test_small_buffers_get_the_rest_later(m):
     produce(part, "abcdefg", "h")
     with Consumer(part) as consumer:
         assert [consumer.read(3) for _ in range(4)] == [b"abc", b"def", b"g\n", b"h\n"]
+
+
+REQUEST = 1 << 20  # the kernel cuts a read(2) that is longer
+
+
+def read_wide(consumer, size=4 * REQUEST):
+    """One read(2) into whole pages, as a program with a large buffer does it."""
+    with mmap.mmap(-1, size) as buffer:
+        return buffer[:os.readv(consumer.fd, [buffer])]
+
+
+def head_size(part, name):
+    """Bytes of a record beside its payload."""
+    produce(part, "x")
+    with Consumer(part, name) as consumer:
+        size = len(consumer.read()) - 1
+    assert shell(f"echo 'seek end' > {part}/ctl").returncode == 0
+    return size
+
+
+def one_record(name, data):
+    return data.count(b"\n") == 1 and data.endswith(b"\n") if name != "consume.bin" else \
+        int.from_bytes(data[:4], "big") + 4 == len(data)
+
+
+@pytest.mark.parametrize("name", ["consume", "consume.jsonl", "consume.bin"])
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_record_that_fills_its_requests_is_one_read(m, name, requests):
+    """The kernel asks again when a request was filled to its end: the same read(2) must not wait for another record, nor
+    bring one. Lengths of receipts vary, so several payloads are tried, of which some fill the requests."""
+    part = m.make("t", max_record_bytes=4 * REQUEST)
+    payload = requests * REQUEST - head_size(part, name)
+    filled = 0
+    for size in range(payload - 4, payload + 5):
+        produce(part, "a" * size)
+        with Consumer(part, name, os.O_RDONLY) as consumer:
+            data = read_wide(consumer)  # waits for ever if it asks for another one
+            assert one_record(name, data) and len(data) > size
+            filled += len(data) == requests * REQUEST
+            produce(part, "b")
+            assert one_record(name, read_wide(consumer))
+        assert shell(f"echo 'seek end' > {part}/ctl").returncode == 0
+        produce(part, "a" * size, "b")
+        with Consumer(part, name) as consumer:
+            data = read_wide(consumer)
+            assert name == "consume.bin" or one_record(name, data)
+            filled += len(data) == requests * REQUEST
+        assert shell(f"echo 'seek end' > {part}/ctl").returncode == 0
+    assert filled > 0
+
+
+def test_a_read_of_drain_does_not_settle_what_it_brings(m):
+    """A reader that dies in the middle of a read(2) has nothing of it."""
+    part = m.make("t")
+    line = "c" * 1023
+    produce(part, *[line] * 3 * 1024)
+    with Consumer(part, "drain") as consumer:
+        assert len(read_wide(consumer)) >= REQUEST
+        assert frontier(part) == 0
+        assert len(read_wide(consumer)) >= REQUEST
+        assert frontier(part) >= 1024
+    assert number(part, "lag") == 3 * 1024 - frontier(part)
 
 
 @pytest.mark.parametrize("name", ["consume", "consume.bin"])
