@@ -45,15 +45,28 @@ static uint32_t lease_run(NrdPartition *partition, bool sure, Run *run, uint32_t
     return n;
 }
 
+/* Where the records of a run are copied to. */
+typedef struct Copying {
+    NrdBatch *batch;
+    const uint64_t *nonces; /* of the record that comes next */
+    NrdHold *holds;         /* likewise */
+    uint32_t partition;
+} Copying;
+
 /* false: there is no room. */
-static bool copy_one(NrdPartition *partition, NrdBatch *batch, const NrdRecordView *view, uint64_t nonce,
-                     NrdHold *ret_hold)
+static bool copy_one(void *user_data, const NrdRecordView *view)
 {
-    NrdDelivery delivery = { partition->number, view->offset,   nonce,         view->commit_ms,
-                             view->key,         view->key_size, view->payload, view->payload_size };
+    Copying *copying = user_data;
+    NrdBatch *batch = copying->batch;
+    uint64_t nonce = *copying->nonces;
+    NrdDelivery delivery = { copying->partition, view->offset,   nonce,         view->commit_ms,
+                             view->key,          view->key_size, view->payload, view->payload_size };
     size_t size = batch->copy(batch->user_data, &delivery);
-    *ret_hold = (NrdHold){ partition->number, (uint32_t)size, view->offset, nonce };
-    return size > 0;
+    *copying->holds = (NrdHold){ copying->partition, (uint32_t)size, view->offset, nonce };
+    batch->full = size == 0;
+    copying->holds++;
+    copying->nonces++;
+    return !batch->full;
 }
 
 /* Copies what can be read and has room. An error is about the record behind those. Read lock held. */
@@ -62,19 +75,11 @@ static int copy_run_locked(NrdPartition *partition, NrdBatch *batch, Run *run)
     NrdLogCursor *cursor = nrd_consume_cursor_locked(partition);
     guint n_before = batch->holds->len;
     g_array_set_size(batch->holds, n_before + run->n);
-    NrdHold *holds = &g_array_index(batch->holds, NrdHold, n_before);
-    int rc = 0;
-    uint32_t i = 0;
-    for (; i < run->n; i++) {
-        NrdRecordView view;
-        rc = nrd_log_cursor_read(cursor, run->first + i, &view, &run->next_offset);
-        batch->full = rc == 0 && !copy_one(partition, batch, &view, run->nonces[i], &holds[i]);
-        if (rc < 0 || batch->full)
-            break;
-    }
-    nrd_consume_cursor_done_locked(partition, rc == 0 ? run->first + i : 0);
-    g_array_set_size(batch->holds, n_before + i);
-    run->n_copied = i;
+    Copying copying = { batch, run->nonces, &g_array_index(batch->holds, NrdHold, n_before), partition->number };
+    int rc;
+    run->n_copied = nrd_log_cursor_read_run(cursor, run->first, run->n, copy_one, &copying, &run->next_offset, &rc);
+    nrd_consume_cursor_done_locked(partition, rc == 0 ? run->first + run->n_copied : 0);
+    g_array_set_size(batch->holds, n_before + run->n_copied);
     return rc;
 }
 

@@ -283,16 +283,19 @@ size_t nrd_receipt_write(uint32_t partition, uint64_t offset, uint64_t nonce, ch
     return nrd_receipt_format(&(NrdReceipt){ partition, offset, nonce }, buf);
 }
 
-size_t nrd_receipt_read_front(const char *text, size_t size, NrdHold *ret_hold)
+size_t nrd_receipt_read_lines(const char *text, size_t size, NrdHold *holds, size_t max)
 {
-    NrdReceipt receipt;
-    size_t length = nrd_receipt_scan(text, size, &receipt);
-    if (length == 0)
-        return 0;
-    ret_hold->partition = receipt.partition;
-    ret_hold->offset = receipt.offset;
-    ret_hold->nonce = receipt.nonce;
-    return length;
+    NrdReceiptReader reader = { .text = NULL };
+    size_t n = 0;
+    for (size_t pos = 0; n < max && pos < size; n++) {
+        size_t length = nrd_receipt_reader_next(&reader, text + pos, size - pos);
+        if (length == 0 || length == size - pos || text[pos + length] != '\n')
+            break;
+        pos += length + 1;
+        holds[n] =
+            (NrdHold){ reader.receipt.partition, (uint32_t)length + 1, reader.receipt.offset, reader.receipt.nonce };
+    }
+    return n;
 }
 
 int nrd_receipt_read(const char *text, size_t size, uint32_t *ret_partition, uint64_t *ret_offset, uint64_t *ret_nonce)

@@ -598,8 +598,9 @@ void nrd_topic_sync_frontiers(NrdTopic *topic, NrdDoneFn done, void *user_data);
 size_t nrd_receipt_write(uint32_t partition, uint64_t offset, uint64_t nonce, char buf[NRD_RECEIPT_MAX]);
 int nrd_receipt_read(const char *text, size_t size, uint32_t *ret_partition, uint64_t *ret_offset,
                      uint64_t *ret_nonce) NRD_MUST_CHECK;
-/* The receipt at the front of text, whatever follows it: its length, or 0. The note of *ret_hold is left alone. */
-size_t nrd_receipt_read_front(const char *text, size_t size, NrdHold *ret_hold);
+/* The lines at the front of text that are a receipt and a newline and nothing else: how many, at most max; holds has them,
+ * with the size of the line, its newline included, as their note. */
+size_t nrd_receipt_read_lines(const char *text, size_t size, NrdHold *holds, size_t max);
 
 /* ---- reading ---- */
 

@@ -40,17 +40,12 @@ static int parse(const char *line, size_t size, NrdVerb *ret_verb, NrdHold *ret_
     return nrd_receipt_read(receipt, receipt_size, &ret_hold->partition, &ret_hold->offset, &ret_hold->nonce);
 }
 
-/* The line at the front of complete lines: its size with the newline, or 0 when it is malformed. Most are bare receipts. */
+/* The line at the front of complete lines: its size with the newline, or 0 when it is malformed. */
 static size_t parse_front(const char *lines, size_t size, NrdVerb *ret_verb, NrdHold *ret_hold)
 {
-    size_t length = nrd_receipt_read_front(lines, size, ret_hold);
-    if (length > 0 && lines[length] == '\n') {
-        *ret_verb = NRD_VERB_ACK;
-        return length + 1;
-    }
     char line[NRD_LINE_MAX];
     size_t n;
-    length = (size_t)((const char *)memchr(lines, '\n', size) - lines);
+    size_t length = (size_t)((const char *)memchr(lines, '\n', size) - lines);
     return nrd_line_tidy(lines, length, line, &n) == 0 && parse(line, n, ret_verb, ret_hold) == 0 ? length + 1 : 0;
 }
 
@@ -62,11 +57,22 @@ typedef struct Run {
     int parse_error;        /* of the line behind them; 0 */
 } Run;
 
+/* The size of the lines that are in the run. */
+static size_t run_size(const Run *run, size_t n)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < n; i++)
+        size += run->holds[i].note;
+    return size;
+}
+
+/* Most lines are bare receipts. */
 static void parse_run(const char *lines, size_t size, Run *run)
 {
-    run->n = 0;
+    run->n = nrd_receipt_read_lines(lines, size, run->holds, RUN_MAX);
+    run->verb = NRD_VERB_ACK;
     run->parse_error = 0;
-    for (size_t pos = 0; pos < size && run->n < RUN_MAX;) {
+    for (size_t pos = run_size(run, run->n); pos < size && run->n < RUN_MAX;) {
         NrdHold *hold = &run->holds[run->n];
         NrdVerb verb;
         size_t line_size = parse_front(lines + pos, size - pos, &verb, hold);
@@ -86,11 +92,10 @@ static size_t settle_run(NrdHandle *handle, const Run *run, const char *lines, s
 {
     NrdPlace place = nrd_handle_place(handle);
     int error = 0;
-    size_t size = 0, n_done = 0;
+    size_t n_done = 0;
     if (run->n > 0)
         n_done = nrd_source_settle_many(handle, run->verb, run->holds, run->n, &error);
-    for (size_t i = 0; i < n_done; i++)
-        size += run->holds[i].note;
+    size_t size = run_size(run, n_done);
     if (error < 0)
         place.offset = (int64_t)run->holds[n_done].offset;
     else

@@ -14,18 +14,10 @@ static size_t size_of(const NrdDelivery *delivery)
     return nrd_bin_size(delivery->key_size, delivery->payload_size);
 }
 
-static void put(uint8_t *at, const NrdDelivery *delivery)
+static inline __attribute__((always_inline)) void put(char *at, const NrdDelivery *delivery)
 {
-    NrdRenderRecord record = {
-        .partition = delivery->partition,
-        .offset = delivery->offset,
-        .timestamp_ms = delivery->timestamp_ms,
-        .key = delivery->key,
-        .key_size = delivery->key_size,
-        .payload = delivery->payload,
-        .payload_size = delivery->payload_size,
-    };
-    nrd_bin_put(at, &record, delivery->nonce);
+    nrd_bin_put((uint8_t *)at, delivery->partition, delivery->offset, delivery->nonce, delivery->timestamp_ms,
+                delivery->key, delivery->key_size, delivery->payload, delivery->payload_size);
 }
 
 static size_t copy_record(void *user_data, const NrdDelivery *delivery)
@@ -34,7 +26,7 @@ static size_t copy_record(void *user_data, const NrdDelivery *delivery)
     size_t size = size_of(delivery);
     if (size > reply->size - reply->used)
         return 0;
-    put((uint8_t *)reply->bytes + reply->used, delivery);
+    put(reply->bytes + reply->used, delivery);
     reply->used += size;
     return size;
 }
@@ -43,7 +35,7 @@ static void deliver_in_parts(NrdHandle *handle, fuse_req_t req, size_t size, con
 {
     GString *bytes = g_string_sized_new(size_of(delivery) + 1);
     g_string_set_size(bytes, size_of(delivery));
-    put((uint8_t *)bytes->str, delivery);
+    put(bytes->str, delivery);
     nrd_consume_hand_over(handle, req, size, delivery, bytes, true);
 }
 

@@ -206,6 +206,15 @@ const NrdLeaseEntry *nrd_lease_table_find(const NrdLeaseTable *table, uint64_t o
     return page && page->live >> offset % PAGE_LEASES & 1 ? &page->entries[offset % PAGE_LEASES] : NULL;
 }
 
+const NrdLeaseEntry *nrd_lease_table_find_run(const NrdLeaseTable *table, uint64_t offset, uint32_t *ret_n)
+{
+    const Page *page = page_of(table, offset);
+    uint32_t index = offset % PAGE_LEASES;
+    uint32_t others = page ? ~(page->live >> index) : UINT32_MAX; /* zeros come in from above: the page's end */
+    *ret_n = others ? (uint32_t)__builtin_ctz(others) : PAGE_LEASES;
+    return *ret_n > 0 ? &page->entries[index] : NULL;
+}
+
 uint64_t nrd_lease_table_soonest(const NrdLeaseTable *table)
 {
     uint64_t soonest = NRD_LEASE_NONE;

@@ -37,6 +37,10 @@ uint32_t nrd_lease_table_count(const NrdLeaseTable *table);
 /* The lease of this offset, or NULL. O(1). */
 const NrdLeaseEntry *nrd_lease_table_find(const NrdLeaseTable *table, uint64_t offset);
 
+/* The lease of this offset and *ret_n - 1 of those that follow it without a gap, one behind the other; NULL and 0 when it
+ * has none. Call again for what is behind them. O(1). */
+const NrdLeaseEntry *nrd_lease_table_find_run(const NrdLeaseTable *table, uint64_t offset, uint32_t *ret_n);
+
 /* The offset of the lease that ends first, or NRD_LEASE_NONE when there is none. */
 uint64_t nrd_lease_table_soonest(const NrdLeaseTable *table);
 

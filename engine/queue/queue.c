@@ -238,10 +238,15 @@ void nrd_queue_take(NrdQueue *queue, uint64_t oldest, uint64_t hwm, int64_t now_
 }
 
 /* The whole nonce counts, and so does the time, whether or not expire has run. */
+static inline bool is_live(const NrdLeaseEntry *entry, uint64_t nonce, int64_t now_mono_ms)
+{
+    return entry->nonce == nonce && now_mono_ms < entry->expiry_ms;
+}
+
 bool nrd_queue_leased(const NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms)
 {
     const NrdLeaseEntry *entry = nrd_lease_table_find(queue->leases, offset);
-    return entry && entry->nonce == nonce && now_mono_ms < entry->expiry_ms;
+    return entry && is_live(entry, nonce, now_mono_ms);
 }
 
 int nrd_queue_ack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_mono_ms)
@@ -255,22 +260,41 @@ int nrd_queue_ack(NrdQueue *queue, uint64_t offset, uint64_t nonce, int64_t now_
     return 0;
 }
 
+/* How many leases at the front of the list are live and follow each other from offset on. */
+static size_t n_live_from(const NrdQueue *queue, uint64_t offset, const NrdLease *leases, size_t n, int64_t now_mono_ms)
+{
+    size_t i = 0;
+    while (i < n) {
+        uint32_t n_beside;
+        const NrdLeaseEntry *entries = nrd_lease_table_find_run(queue->leases, offset + i, &n_beside);
+        size_t end = MIN(n, i + n_beside);
+        for (; i < end; i++, entries++) {
+            if (leases[i].offset != offset + i || !is_live(entries, leases[i].nonce, now_mono_ms))
+                return i;
+        }
+        if (n_beside == 0)
+            return i;
+    }
+    return i;
+}
+
 /* Acks the leases at the front of the list that follow each other from the frontier on; how many. The frontier moves
  * once. */
 static size_t ack_from_frontier(NrdQueue *queue, const NrdLease *leases, size_t n, int64_t now_mono_ms)
 {
     uint64_t frontier = nrd_settled_frontier(queue->settled);
-    size_t i = 0;
-    while (i < n && leases[i].offset == frontier + i &&
-           nrd_queue_leased(queue, leases[i].offset, leases[i].nonce, now_mono_ms) &&
-           !nrd_queue_is_prepared(queue, leases[i].offset))
-        i++;
-    nrd_lease_table_remove_run(queue->leases, frontier, (uint32_t)i);
-    if (i > 0)
-        (void)nrd_settled_advance(queue->settled, frontier + i);
-    if (i > 0 && queue->prepared)
-        (void)nrd_settled_advance(queue->prepared, frontier + i);
-    return i;
+    size_t n_acked = n_live_from(queue, frontier, leases, n, now_mono_ms);
+    for (size_t i = 0; queue->prepared && i < n_acked; i++) {
+        if (nrd_queue_is_prepared(queue, frontier + i))
+            n_acked = i;
+    }
+    if (n_acked == 0)
+        return 0;
+    nrd_lease_table_remove_run(queue->leases, frontier, (uint32_t)n_acked);
+    (void)nrd_settled_advance(queue->settled, frontier + n_acked);
+    if (queue->prepared)
+        (void)nrd_settled_advance(queue->prepared, frontier + n_acked);
+    return n_acked;
 }
 
 size_t nrd_queue_ack_many(NrdQueue *queue, const NrdLease *leases, size_t n, int64_t now_mono_ms, int *ret_error)

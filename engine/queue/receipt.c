@@ -9,15 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Up to eight bytes of the text from pos on, the first in the lowest byte; zeros behind its end. */
-static uint64_t load_bytes(const char *text, size_t size, size_t pos)
+/* The same of the last bytes of the text, fewer than eight. */
+static uint64_t load_last(const char *text, size_t size, size_t pos)
 {
     uint64_t bytes = 0;
-    size_t n = MIN(size - pos, sizeof bytes);
-    if (n == sizeof bytes) {
-        memcpy(&bytes, text + pos, sizeof bytes);
-        return GUINT64_FROM_LE(bytes);
-    }
+    size_t n = size - pos;
     if (n == 0 || size < sizeof bytes) {
         for (size_t i = 0; i < n; i++)
             bytes |= (uint64_t)(uint8_t)text[pos + i] << 8 * i;
@@ -27,28 +23,56 @@ static uint64_t load_bytes(const char *text, size_t size, size_t pos)
     return GUINT64_FROM_LE(bytes) >> 8 * (sizeof bytes - n);
 }
 
-/* The decimal digits at the front of eight bytes: how many, and their number. All eight bytes are worked on at once. */
+/* Up to eight bytes of the text from pos on, the first in the lowest byte; zeros behind its end. */
+static inline uint64_t load_bytes(const char *text, size_t size, size_t pos)
+{
+    uint64_t bytes;
+    if (size - pos < sizeof bytes)
+        return load_last(text, size, pos);
+    memcpy(&bytes, text + pos, sizeof bytes);
+    return GUINT64_FROM_LE(bytes);
+}
+
+/* The number that eight digits make, each taken from its byte: zeros in front where there are fewer. All are worked on at
+ * once. */
+static inline uint64_t value_of(uint64_t digits)
+{
+    digits = digits * 10 + (digits >> 8);
+    digits = (digits & UINT64_C(0x00ff00ff00ff00ff)) * 100 + ((digits >> 16) & UINT64_C(0x00ff00ff00ff00ff));
+    digits = (digits & UINT64_C(0x0000ffff0000ffff)) * 10000 + ((digits >> 32) & UINT64_C(0x0000ffff));
+    return digits & UINT64_C(0xffffffff);
+}
+
+/* What is left of each byte without the '0' in it. */
+static inline uint64_t digits_of(uint64_t bytes)
+{
+    return bytes - UINT64_C(0x3030303030303030);
+}
+
+/* The high bit of each byte that is below '0' or above '9'; behind the first of them borrows and carries may lie. */
+static inline uint64_t others_of(uint64_t digits)
+{
+    return (digits | (digits + UINT64_C(0x7676767676767676))) & UINT64_C(0x8080808080808080);
+}
+
+/* The decimal digits at the front of eight bytes: how many, and their number. */
 static inline __attribute__((always_inline)) unsigned read_digits(uint64_t bytes, uint64_t *ret_value)
 {
-    uint64_t x = bytes - UINT64_C(0x3030303030303030);
-    /* The high bit of each byte that is below '0' or above '9'; behind the first of them borrows and carries may lie. */
-    uint64_t others = (x | (x + UINT64_C(0x7676767676767676))) & UINT64_C(0x8080808080808080);
+    uint64_t x = digits_of(bytes);
+    uint64_t others = others_of(x);
     unsigned n = others ? (unsigned)__builtin_ctzll(others) / 8 : 8;
     if (n == 0)
         return 0;
-    x <<= 8 * (8 - n); /* zeros in front of the digits, nothing behind them */
-    x = x * 10 + (x >> 8);
-    x = (x & UINT64_C(0x00ff00ff00ff00ff)) * 100 + ((x >> 16) & UINT64_C(0x00ff00ff00ff00ff));
-    x = (x & UINT64_C(0x0000ffff0000ffff)) * 10000 + ((x >> 32) & UINT64_C(0x0000ffff));
-    *ret_value = x & UINT64_C(0xffffffff);
+    *ret_value = value_of(x << 8 * (8 - n)); /* zeros in front of the digits, nothing behind them */
     return n;
 }
+
+static const uint64_t powers[] = { 1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000 };
 
 /* The digits at pos: their number in *ret_value and the position behind them. Nothing is checked but overflow; more than
  * 24 digits are left where they are. */
 static inline bool read_number(const char *text, size_t size, size_t pos, uint64_t *ret_value, size_t *ret_end)
 {
-    static const uint64_t powers[] = { 1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000 };
     uint64_t value = 0, part = 0;
     unsigned n = read_digits(load_bytes(text, size, pos), &value);
     size_t end = pos + n;
@@ -92,16 +116,26 @@ static bool parse_colon(const char *text, size_t size, size_t *pos)
     return true;
 }
 
-size_t nrd_receipt_scan(const char *text, size_t size, NrdReceipt *ret_receipt)
+/* As nrd_receipt_scan; *ret_offset_end: where the offset ends in the text. */
+static size_t scan(const char *text, size_t size, NrdReceipt *ret_receipt, size_t *ret_offset_end)
 {
-    size_t pos = 0;
+    size_t pos = 0, offset_end;
     uint64_t partition = 0, offset = 0, nonce = 0;
     if (!parse_number(text, size, &pos, UINT32_MAX, &partition) || !parse_colon(text, size, &pos) ||
-        !parse_number(text, size, &pos, UINT64_MAX, &offset) || !parse_colon(text, size, &pos) ||
-        !parse_number(text, size, &pos, UINT64_MAX, &nonce))
+        !parse_number(text, size, &pos, UINT64_MAX, &offset))
+        return 0;
+    offset_end = pos;
+    if (!parse_colon(text, size, &pos) || !parse_number(text, size, &pos, UINT64_MAX, &nonce))
         return 0;
     *ret_receipt = (NrdReceipt){ .partition = (uint32_t)partition, .offset = offset, .nonce = nonce };
+    *ret_offset_end = offset_end;
     return pos;
+}
+
+size_t nrd_receipt_scan(const char *text, size_t size, NrdReceipt *ret_receipt)
+{
+    size_t offset_end;
+    return scan(text, size, ret_receipt, &offset_end);
 }
 
 int nrd_receipt_parse(const char *text, size_t size, NrdReceipt *ret_receipt)
@@ -111,6 +145,65 @@ int nrd_receipt_parse(const char *text, size_t size, NrdReceipt *ret_receipt)
         return -EINVAL;
     *ret_receipt = receipt;
     return 0;
+}
+
+/* ---- one after the other ---- */
+
+#define SURE_BYTES                                                                                                     \
+    64 /* longer than any receipt by eight bytes: within them no load has to look for the end of the text */
+
+static inline uint64_t load_eight(const char *text)
+{
+    uint64_t bytes;
+    memcpy(&bytes, text, sizeof bytes);
+    return GUINT64_FROM_LE(bytes);
+}
+
+/* Whether the first n bytes are the same; of each text eight can be read. */
+static inline bool begins_alike(const char *a, const char *b, size_t n)
+{
+    if (n == 0)
+        return true;
+    if (n < 8)
+        return (load_eight(a) ^ load_eight(b)) << 8 * (8 - n) == 0;
+    return load_eight(a) == load_eight(b) && load_eight(a + n - 8) == load_eight(b + n - 8) &&
+           (n <= 16 || memcmp(a, b, n) == 0);
+}
+
+/* Whether text begins as the last receipt does, but for the last digit of its offset, which is the next one. */
+static inline bool follows(const NrdReceiptReader *reader, const char *text, size_t size)
+{
+    size_t digit = reader->digit_pos;
+    return reader->text && size >= SURE_BYTES && text[digit] == reader->text[digit] + 1 && text[digit] <= '9' &&
+           text[digit + 1] == ':' && reader->receipt.offset < UINT64_MAX && begins_alike(text, reader->text, digit);
+}
+
+/* Sixteen to nineteen digits, as nearly every nonce has, and which never overflow: their number and how many; 0 for
+ * whatever is otherwise. 24 bytes can be read. */
+static inline size_t read_long(const char *text, uint64_t *ret_value)
+{
+    uint64_t first = digits_of(load_eight(text)), second = digits_of(load_eight(text + 8)), rest = 0;
+    unsigned n = read_digits(load_eight(text + 16), &rest);
+    if (text[0] == '0' || (others_of(first) | others_of(second)) != 0 || n > 3)
+        return 0;
+    *ret_value = (value_of(first) * powers[8] + value_of(second)) * powers[n] + rest;
+    return 16 + n;
+}
+
+size_t nrd_receipt_reader_next(NrdReceiptReader *reader, const char *text, size_t size)
+{
+    size_t nonce_pos = reader->digit_pos + 2;
+    size_t nonce_size = follows(reader, text, size) ? read_long(text + nonce_pos, &reader->receipt.nonce) : 0;
+    if (nonce_size > 0) {
+        reader->receipt.offset++;
+        reader->text = text;
+        return nonce_pos + nonce_size;
+    }
+    size_t offset_end = 1;
+    size_t length = scan(text, size, &reader->receipt, &offset_end);
+    reader->text = length > 0 ? text : NULL;
+    reader->digit_pos = offset_end - 1;
+    return length;
 }
 
 size_t nrd_receipt_format(const NrdReceipt *receipt, char buf[NRD_RECEIPT_TEXT_MAX])

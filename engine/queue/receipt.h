@@ -22,6 +22,18 @@ int nrd_receipt_parse(const char *text, size_t size, NrdReceipt *ret_receipt) NR
 /* The same of a receipt at the front of text, whatever follows it: its length, or 0 when there is none. */
 size_t nrd_receipt_scan(const char *text, size_t size, NrdReceipt *ret_receipt);
 
+/* Reads receipts that follow each other in a text. Most name the offset behind the one before: what such a receipt has in
+ * common with that one is compared, and only the rest is parsed. {0} at first. */
+typedef struct NrdReceiptReader {
+    NrdReceipt receipt; /* the last one */
+    const char
+        *text; /* private: where it begins, NULL when there was none; what is read next is behind it in this text */
+    size_t digit_pos; /* private: of the last digit of its offset, from there */
+} NrdReceiptReader;
+
+/* The receipt at the front of text, which is what nrd_receipt_scan says of it, in reader->receipt: its length, or 0. */
+size_t nrd_receipt_reader_next(NrdReceiptReader *reader, const char *text, size_t size);
+
 /* Writes the text and a NUL; returns its length without the NUL. */
 size_t nrd_receipt_format(const NrdReceipt *receipt, char buf[NRD_RECEIPT_TEXT_MAX]);
 

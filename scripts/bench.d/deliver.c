@@ -109,6 +109,10 @@ static uint64_t eight_digits(uint64_t number)
 /* Quick, so that the figures are not about this program. */
 static char *put_number(char *at, uint64_t number)
 {
+    if (number < 10) {
+        *at = (char)('0' + number);
+        return at + 1;
+    }
     if (number >= 100000000) {
         at = put_number(at, number / 100000000);
         uint64_t digits = eight_digits(number % 100000000);

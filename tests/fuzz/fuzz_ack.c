@@ -59,6 +59,22 @@ static void check_receipt(const char *text, size_t size)
     FUZZ_CHECK(nrd_receipt_format(&scanned, again) == n && memcmp(again, text, n) == 0);
 }
 
+/* What is said of one behind another is what is said of it alone. */
+static void check_receipts(const char *text, size_t size)
+{
+    NrdReceiptReader reader = { .text = NULL };
+    g_autofree char *exact = g_memdup2(text, size);
+    const char *newline;
+    for (size_t pos = 0; pos < size; pos = newline ? (size_t)(newline - exact) + 1 : size) {
+        NrdReceipt plain;
+        size_t n = plain_receipt(exact + pos, size - pos, &plain);
+        FUZZ_CHECK(nrd_receipt_reader_next(&reader, exact + pos, size - pos) == n);
+        FUZZ_CHECK(n == 0 || (reader.receipt.partition == plain.partition && reader.receipt.offset == plain.offset &&
+                              reader.receipt.nonce == plain.nonce));
+        newline = memchr(exact + pos, '\n', size - pos);
+    }
+}
+
 static int act(void *user_data, const char *line, size_t size)
 {
     Acted *acted = user_data;
@@ -138,6 +154,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t n;
     char *text = (char *)fuzz_rest(&in, &n);
     const char *newline = memchr(text, '\n', n);
+    check_receipts(text, n);
     check_receipt(text, newline ? (size_t)(newline - text) : n);
     check_receipt(text, n);
     feed_both(text, n, cuts, failing == 255 ? UINT32_MAX : failing);

@@ -1,49 +1,11 @@
-/* Reading records by offset; see log.h.
+/* Reading records by offset; see log.h. Where their frames come from: cursor_frame.c.
  *
- * Frames come from the cache or from the disk; one that is read from the disk is checked in full and decoded. It is kept
- * in the cache, but for the plain frames of a backlog that is read in order: those are served out of the window they
- * were read into, since a copy costs more than reading them again does, and a long backlog would push out of the cache
- * what others read at the tail. (Measured, frames of ten 100-byte records, per record: 45 ns so, 150 ns through a cache
- * smaller than the backlog.) One that fails the check is read once more; if it still fails, its segment is scanned
- * anew, which turns damage into a gap of the index or finds that there is none (a read that failed by itself). So a gap
- * is only ever what a scan, reading the file again, found to be one.
- *
- * A cursor keeps the frame it is in, where the next one begins, and while it reads a backlog a window of the file. At
- * the tail it gives the window back, and the frame when it is asked for something else. */
-#include "engine/log/reading/reading.h"
-#include "engine/log/state/state.h"
-
-#include "engine/log/frames/frame_reader.h"
-#include "engine/log/segments/frame_cache.h"
+ * A cursor keeps the frame it is in, where the next one begins, and while it reads a backlog a window of the file; what
+ * follows behind that is read and checked meanwhile by another thread (frame_ahead.h). At the tail it gives the window
+ * back, and the frame when it is asked for something else. */
+#include "engine/log/reading/cursor_private.h"
 
 #include <errno.h>
-#include <string.h>
-
-#define RANDOM_AHEAD_MAX_BYTES ((uint64_t)64 * 1024)
-#define SEQUENTIAL_AHEAD_BYTES ((size_t)64 * 1024)
-#define MAX_ATTEMPTS 4
-
-struct NrdLogCursor {
-    NrdLog *log;
-
-    /* the place: behind the frame that was read last */
-    NrdSegment *segment; /* a reference, or NULL: no place */
-    uint64_t version;    /* of the segment's index when it was read */
-    uint64_t next_pos;
-    uint64_t next_offset; /* UINT64_MAX: no frame was read in this segment */
-
-    /* the frame, when there is one */
-    const uint8_t *payload; /* NULL: none; lies in frame or, when that is NULL, in reader */
-    size_t payload_size;
-    uint64_t offset;
-    uint32_t n_records;
-    NrdFrameData *frame; /* a reference */
-    uint32_t next_index; /* within the frame: the record that begins at record_pos of its payload */
-    size_t record_pos;
-    size_t last_pos; /* of the record before it: who had no room for it asks for it again */
-
-    NrdFrameReader reader;
-};
 
 NrdLogCursor *nrd_log_cursor_new(NrdLog *log)
 {
@@ -53,7 +15,7 @@ NrdLogCursor *nrd_log_cursor_new(NrdLog *log)
     return cursor;
 }
 
-static void release_frame(NrdLogCursor *cursor)
+void nrd_cursor_release_frame(NrdLogCursor *cursor)
 {
     nrd_frame_data_unref(cursor->frame);
     cursor->frame = NULL;
@@ -62,13 +24,15 @@ static void release_frame(NrdLogCursor *cursor)
 
 void nrd_log_cursor_rest(NrdLogCursor *cursor)
 {
-    release_frame(cursor);
+    nrd_cursor_release_frame(cursor);
     nrd_frame_reader_clear(&cursor->reader);
+    nrd_frame_ahead_rest(cursor->frames);
 }
 
 void nrd_log_cursor_reset(NrdLogCursor *cursor)
 {
     nrd_log_cursor_rest(cursor);
+    nrd_frame_ahead_drop(&cursor->frames);
     nrd_segment_unref(cursor->segment);
     cursor->segment = NULL;
     cursor->next_offset = UINT64_MAX;
@@ -79,21 +43,8 @@ void nrd_log_cursor_free(NrdLogCursor *cursor)
     if (cursor == NULL)
         return;
     nrd_log_cursor_reset(cursor);
+    nrd_frame_ahead_free(cursor->frames);
     g_free(cursor);
-}
-
-/* Moves to another segment, or notices that the index of this one was rebuilt: what was read may be stale then. */
-static void enter_segment(NrdLogCursor *cursor, NrdSegment *segment, uint64_t version)
-{
-    if (cursor->segment == segment && cursor->version == version)
-        return;
-    release_frame(cursor);
-    nrd_frame_reader_forget(&cursor->reader);
-    nrd_segment_ref(segment);
-    nrd_segment_unref(cursor->segment);
-    cursor->segment = segment;
-    cursor->version = version;
-    cursor->next_offset = UINT64_MAX;
 }
 
 static bool frame_holds(const NrdLogCursor *cursor, uint64_t offset)
@@ -113,284 +64,63 @@ static void again(NrdLogCursor *cursor)
     cursor->record_pos = cursor->last_pos;
 }
 
-/* Begins with a frame whose payload was set. Records beyond the segment's end belong to the next one, whatever a foreign
- * or misnamed file holds there. */
-static void begin_frame(NrdLogCursor *cursor, uint64_t offset, uint32_t n_records, uint64_t end_pos)
+/* Goes to a record of the frame: the next one to be parsed. The one before it costs no walk. */
+static void go_to(NrdLogCursor *cursor, uint32_t index)
 {
-    uint64_t end_offset = nrd_segment_end(cursor->segment).offset;
-
-    cursor->offset = offset;
-    cursor->n_records = (uint32_t)MIN((uint64_t)n_records, end_offset > offset ? end_offset - offset : 0);
-    cursor->next_offset = offset + n_records;
-    cursor->next_pos = end_pos;
-    first_record(cursor);
-}
-
-/* Takes a frame and the reference over. */
-static void take_frame(NrdLogCursor *cursor, NrdFrameData *frame)
-{
-    release_frame(cursor);
-    cursor->frame = frame;
-    cursor->payload = frame->payload;
-    cursor->payload_size = frame->payload_size;
-    begin_frame(cursor, frame->offset, frame->n_records, frame->end_pos);
-}
-
-/* A copy of the frame that reader has loaded, or NULL when it is too long or there is no memory. */
-static NrdFrameData *copy_loaded(const NrdFrameReader *reader)
-{
-    if (reader->payload_size > NRD_FRAME_CACHE_MAX_FRAME_BYTES)
-        return NULL;
-    NrdFrameData *frame = nrd_frame_data_new(reader->payload_size);
-    if (frame == NULL)
-        return NULL;
-    frame->n_records = reader->header.n_records;
-    frame->offset = reader->header.offset;
-    frame->pos = reader->pos;
-    frame->end_pos = reader->end_pos;
-    frame->summary = reader->summary;
-    memcpy(frame->payload, reader->payload, reader->payload_size);
-    return frame;
-}
-
-/* Whether a frame that was read in order is worth keeping: it was decompressed, or it is the last one. */
-static bool is_worth_keeping(const NrdLogCursor *cursor)
-{
-    const NrdFrameHeader *h = &cursor->reader.header;
-    return h->flags != 0 || h->offset + h->n_records >= nrd_load(&cursor->log->hwm);
-}
-
-/* Takes the frame that reader has loaded; keep: by way of the cache. */
-static void take_loaded(NrdLogCursor *cursor, bool keep)
-{
-    const NrdFrameReader *reader = &cursor->reader;
-    NrdFrameData *frame = keep ? copy_loaded(reader) : NULL;
-
-    nrd_counter_add(NRD_COUNTER_CACHE_MISSES, 1);
-    if (frame != NULL) {
-        nrd_frame_cache_put(cursor->segment, cursor->version, frame);
-        take_frame(cursor, frame);
-        return;
-    }
-    release_frame(cursor);
-    cursor->payload = reader->payload;
-    cursor->payload_size = reader->payload_size;
-    begin_frame(cursor, reader->header.offset, reader->header.n_records, reader->end_pos);
-}
-
-/* Gives the record out of the frame. */
-static int give_record(NrdLogCursor *cursor, uint64_t offset, uint64_t hwm, NrdRecordView *ret_view)
-{
-    uint32_t index = (uint32_t)(offset - cursor->offset);
-    const uint8_t *envelope = NULL;
-    size_t size = 0;
+    const uint8_t *envelope;
+    size_t size;
 
     if (index + 1 == cursor->next_index)
         again(cursor);
     else if (index < cursor->next_index)
         first_record(cursor);
-    while (cursor->next_index <= index) {
-        cursor->last_pos = cursor->record_pos;
-        /* the frame was checked when it was loaded */
+    while (cursor->next_index < index) {
         bool more = nrd_frame_next_record(cursor->payload, cursor->payload_size, &cursor->record_pos, &envelope, &size);
-        g_assert(more);
+        g_assert(more); /* the frame was checked when it was loaded */
         cursor->next_index++;
     }
+}
+
+/* Parses the record that is next. */
+static inline void parse_next(NrdLogCursor *cursor, NrdRecordView *ret_view)
+{
+    const uint8_t *envelope = NULL;
+    size_t size = 0;
+
+    cursor->last_pos = cursor->record_pos;
+    bool more = nrd_frame_next_record(cursor->payload, cursor->payload_size, &cursor->record_pos, &envelope, &size);
+    g_assert(more);
     int r = nrd_record_parse(envelope, size, ret_view);
     g_assert(r == 0);
-    ret_view->offset = offset;
-    if (offset + 1 == hwm && cursor->frame != NULL)
-        nrd_frame_reader_clear(&cursor->reader); /* the tail: no backlog to read ahead in */
-    return 0;
+    ret_view->offset = cursor->offset + cursor->next_index++;
 }
 
-/* Takes the frame at pos from the cache when it is there and begins with offset. *ret_frame: the caller's reference, or
- * NULL. */
-static void look_in_cache(NrdSegment *segment, uint64_t pos, uint64_t offset, NrdFrameData **ret_frame)
+/* Gives the first of n records of the frame that are there, and those behind it; how many were taken. */
+static uint32_t give(NrdLogCursor *cursor, uint64_t offset, uint32_t n, NrdRecordFn take, void *user_data)
 {
-    NrdFrameData *frame = nrd_frame_cache_get(segment, pos);
+    NrdRecordView view;
+    uint32_t n_taken = 0;
 
-    if (frame != NULL && frame->offset != offset) {
-        nrd_frame_data_unref(frame);
-        frame = NULL;
-    }
-    *ret_frame = frame;
-}
-
-static bool take_cached(NrdLogCursor *cursor, NrdFrameData *frame)
-{
-    if (frame == NULL)
-        return false;
-    nrd_counter_add(NRD_COUNTER_CACHE_HITS, 1);
-    take_frame(cursor, frame);
-    return true;
-}
-
-/* Reads the frame at the cursor's place. Any failure is left to the lookup. */
-static bool read_next(NrdLogCursor *cursor, uint64_t offset, uint64_t limit_pos)
-{
-    NrdFrameWant want = { .pos = cursor->next_pos,
-                          .limit_pos = limit_pos,
-                          .offset = offset,
-                          .end_offset = UINT64_MAX,
-                          .ahead_bytes = SEQUENTIAL_AHEAD_BYTES };
-
-    if (nrd_segment_pin(cursor->segment, &want.fd) < 0)
-        return false;
-    release_frame(cursor); /* it may lie in the window that moves now */
-    int r = nrd_frame_reader_load(&cursor->reader, &want);
-    nrd_segment_unpin(cursor->segment);
-    if (r < 0)
-        nrd_frame_reader_forget(&cursor->reader);
-    else
-        take_loaded(cursor, is_worth_keeping(cursor));
-    return r == 0;
-}
-
-/* The same, of a segment that is held; false too when it has left the log or its index has changed. */
-static bool load_next_held(NrdLogCursor *cursor, uint64_t offset)
-{
-    NrdFrameData *frame;
-    NrdIndexEnd end = nrd_segment_end(cursor->segment);
-
-    if (offset >= end.offset || nrd_segment_version(cursor->segment) != cursor->version ||
-        nrd_segment_base(cursor->segment) < nrd_load(&cursor->log->oldest))
-        return false;
-    look_in_cache(cursor->segment, cursor->next_pos, offset, &frame);
-    return take_cached(cursor, frame) || read_next(cursor, offset, end.pos);
-}
-
-/* The frame right behind the last one, if that is where offset is. */
-static bool load_next(NrdLogCursor *cursor, uint64_t offset)
-{
-    if (cursor->segment == NULL || offset != cursor->next_offset)
-        return false;
-    /* First the hold, then the look at the oldest offset, without the log's lock: retention moves that offset first and
-     * looks for holds then, so that one of the two sees the other. */
-    nrd_segment_hold(cursor->segment);
-    bool loaded = load_next_held(cursor, offset);
-    nrd_segment_release(cursor->segment);
-    return loaded;
-}
-
-/* Walks from an index entry to the frame that holds offset. */
-static int walk_to(NrdLogCursor *cursor, int fd, const NrdIndexPlace *place, uint64_t offset)
-{
-    NrdFrameWant want = { .fd = fd,
-                          .pos = place->pos,
-                          .limit_pos = place->end_pos,
-                          .offset = place->offset,
-                          .end_offset = UINT64_MAX,
-                          .ahead_bytes = (size_t)MIN(place->limit_pos - place->pos, RANDOM_AHEAD_MAX_BYTES) };
-
-    while (want.pos < place->limit_pos) {
-        NrdFrameData *frame;
-        look_in_cache(cursor->segment, want.pos, want.offset, &frame);
-        int r = frame != NULL ? 0 : nrd_frame_reader_load(&cursor->reader, &want);
-        if (r < 0)
-            return r;
-        uint64_t n = frame != NULL ? frame->n_records : cursor->reader.header.n_records;
-        if (offset - want.offset < n) {
-            if (!take_cached(cursor, frame))
-                take_loaded(cursor, true);
-            nrd_frame_cache_note(cursor->segment, offset, want.pos, want.offset);
-            return 0;
+    go_to(cursor, (uint32_t)(offset - cursor->offset));
+    while (n_taken < n) {
+        parse_next(cursor, &view);
+        if (!take(user_data, &view)) {
+            again(cursor);
+            break;
         }
-        want.pos = frame != NULL ? frame->end_pos : cursor->reader.end_pos;
-        want.offset += n;
-        nrd_frame_data_unref(frame);
+        n_taken++;
     }
-    return -EBADMSG; /* the index promised it before limit_pos */
+    return n_taken;
 }
 
-/* Whether the position was noted and the frame there is in memory: no index, no descriptor. */
-static bool recall(NrdLogCursor *cursor, NrdSegment *segment, uint64_t offset)
-{
-    uint64_t version = nrd_segment_version(segment);
-    uint64_t pos, frame_offset;
-    NrdFrameData *frame;
-
-    if (!nrd_frame_cache_find(segment, offset, &pos, &frame_offset))
-        return false;
-    look_in_cache(segment, pos, frame_offset, &frame);
-    if (frame != NULL && (offset < frame->offset || offset - frame->offset >= frame->n_records))
-        g_clear_pointer(&frame, nrd_frame_data_unref);
-    if (frame != NULL)
-        enter_segment(cursor, segment, version);
-    return take_cached(cursor, frame);
-}
-
-/* One lookup through the index. *ret_again: damage was met and mended in the index; look again. */
-static int look_up(NrdLogCursor *cursor, NrdSegment *segment, uint64_t offset, bool reread, uint64_t *ret_next,
-                   bool *ret_again)
-{
-    NrdIndexPlace place;
-    uint64_t version;
-    int fd;
-
-    *ret_again = false;
-    int r = nrd_segment_pin(segment, &fd);
-    if (r < 0)
-        return r;
-    r = nrd_segment_find_offset(segment, offset, &place, &version);
-    if (r == 0)
-        enter_segment(cursor, segment, version);
-    if (r == 0 && place.is_gap) {
-        *ret_next = place.gap.end_offset;
-        r = -EBADMSG;
-    } else if (r == 0) {
-        r = walk_to(cursor, fd, &place, offset);
-        if (r == -EBADMSG) {
-            nrd_frame_reader_forget(&cursor->reader);
-            r = reread ? nrd_segment_repair(segment, version) : 0;
-            *ret_again = r == 0;
-        }
-    }
-    if (r != -EBADMSG)
-        nrd_segment_report_read(segment, r);
-    nrd_segment_unpin(segment);
-    return r;
-}
-
-/* The segment of the list that holds offset, with a reference and a hold, so that its file stays while it is read. */
-static NrdSegment *hold_segment(NrdLog *log, uint64_t offset)
-{
-    g_mutex_lock(&log->lock);
-    NrdSegment *segment = nrd_segment_list_find(log->list, offset);
-    if (segment != NULL) {
-        nrd_segment_ref(segment);
-        nrd_segment_hold(segment);
-    }
-    g_mutex_unlock(&log->lock);
-    return segment;
-}
-
-static int find_frame(NrdLogCursor *cursor, uint64_t offset, uint64_t *ret_next)
-{
-    NrdSegment *segment = hold_segment(cursor->log, offset);
-    bool again = true;
-    int r = 0;
-
-    release_frame(cursor);
-    if (segment == NULL)
-        return -ENOENT; /* trimmed meanwhile */
-    if (recall(cursor, segment, offset))
-        again = false;
-    for (int i = 0; r == 0 && again && i < MAX_ATTEMPTS; i++)
-        r = look_up(cursor, segment, offset, i > 0, ret_next, &again);
-    nrd_segment_release(segment);
-    nrd_segment_unref(segment);
-    if (r == 0 && again)
-        return -EIO; /* the scan finds nothing wrong, and yet reading goes wrong: the disk is failing */
-    /* -ENOENT is a file that somebody took away, not a record that retention did */
-    return r == 0 || r == -EBADMSG ? r : -EIO;
-}
-
-int nrd_log_cursor_read(NrdLogCursor *cursor, uint64_t offset, NrdRecordView *ret_view, uint64_t *ret_next_offset)
+/* Makes the cursor's frame the one that holds offset; *ret_n: how many records it has from there on below the high
+ * watermark. The errors are nrd_log_cursor_read's. */
+static int reach(NrdLogCursor *cursor, uint64_t offset, uint32_t *ret_n, uint64_t *ret_next_offset)
 {
     NrdLog *log = cursor->log;
     uint64_t hwm = nrd_load(&log->hwm);
     uint64_t next = offset + 1;
+    int r = 0;
 
     if (nrd_log_is_closed(log))
         return -ESHUTDOWN;
@@ -400,17 +130,51 @@ int nrd_log_cursor_read(NrdLogCursor *cursor, uint64_t offset, NrdRecordView *re
         nrd_log_cursor_rest(cursor);
         return -ENOENT;
     }
-    if (frame_holds(cursor, offset))
-        return give_record(cursor, offset, hwm, ret_view);
-    int r = load_next(cursor, offset) ? 0 : find_frame(cursor, offset, &next);
+    if (!frame_holds(cursor, offset) && !nrd_cursor_load_next(cursor, offset))
+        r = nrd_cursor_find_frame(cursor, offset, &next);
     /* never "not found" or "corrupt" out of a log that was closing, nor what a folder holds that has taken the name */
     if (nrd_log_is_closed(log)) {
         nrd_log_cursor_reset(cursor);
         return -ESHUTDOWN;
     }
-    if (r == 0)
-        return give_record(cursor, offset, hwm, ret_view);
     if (r == -EBADMSG)
         *ret_next_offset = MIN(next, hwm);
+    uint64_t end = MIN(cursor->offset + cursor->n_records, hwm);
+    if (r == 0)
+        *ret_n = end > offset ? (uint32_t)(end - offset) : 1;
+    return r;
+}
+
+uint32_t nrd_log_cursor_read_run(NrdLogCursor *cursor, uint64_t offset, uint32_t n, NrdRecordFn take, void *user_data,
+                                 uint64_t *ret_next_offset, int *ret_error)
+{
+    uint32_t n_taken = 0, n_wanted = 0, n_given = 0;
+    int r = 0;
+
+    while (n_taken < n && n_given == n_wanted) {
+        r = reach(cursor, offset + n_taken, &n_wanted, ret_next_offset);
+        if (r < 0)
+            break;
+        n_wanted = MIN(n_wanted, n - n_taken);
+        n_given = give(cursor, offset + n_taken, n_wanted, take, user_data);
+        n_taken += n_given;
+    }
+    if (cursor->frame != NULL && offset + n_taken == nrd_load(&cursor->log->hwm))
+        nrd_frame_reader_clear(&cursor->reader); /* the tail: no backlog to read ahead in */
+    *ret_error = r;
+    return n_taken;
+}
+
+static bool keep_view(void *user_data, const NrdRecordView *view)
+{
+    *(NrdRecordView *)user_data = *view;
+    return true;
+}
+
+int nrd_log_cursor_read(NrdLogCursor *cursor, uint64_t offset, NrdRecordView *ret_view, uint64_t *ret_next_offset)
+{
+    int r;
+
+    (void)nrd_log_cursor_read_run(cursor, offset, 1, keep_view, ret_view, ret_next_offset, &r);
     return r;
 }

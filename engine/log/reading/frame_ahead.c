@@ -221,13 +221,9 @@ void nrd_frame_ahead_rest(NrdFrameAhead *ahead)
     nrd_segment_unref(segment);
 }
 
-void nrd_frame_ahead_free(NrdFrameAhead *ahead)
+/* Frees it and gives ahead_lock back. It is not being loaded. */
+static void free_and_unlock(NrdFrameAhead *ahead)
 {
-    if (ahead == NULL)
-        return;
-    g_mutex_lock(&ahead_lock);
-    while (ahead->state == LOADING)
-        g_cond_wait(&loaded, &ahead_lock);
     let_go_locked(ahead);
     Loader *last = --n_askers == 0 ? g_steal_pointer(&loader) : NULL;
     if (last != NULL) {
@@ -240,6 +236,27 @@ void nrd_frame_ahead_free(NrdFrameAhead *ahead)
     g_free(last);
     nrd_segment_unref(ahead->segment);
     g_free(ahead);
+}
+
+void nrd_frame_ahead_free(NrdFrameAhead *ahead)
+{
+    if (ahead == NULL)
+        return;
+    g_mutex_lock(&ahead_lock);
+    while (ahead->state == LOADING)
+        g_cond_wait(&loaded, &ahead_lock);
+    free_and_unlock(ahead);
+}
+
+void nrd_frame_ahead_drop(NrdFrameAhead **ahead)
+{
+    if (*ahead == NULL)
+        return;
+    g_mutex_lock(&ahead_lock);
+    if ((*ahead)->state == LOADING)
+        g_mutex_unlock(&ahead_lock);
+    else
+        free_and_unlock(g_steal_pointer(ahead));
 }
 
 static bool is_of(const NrdFrameAhead *ahead, const NrdFrameSource *source)

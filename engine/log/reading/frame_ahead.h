@@ -44,6 +44,9 @@ void nrd_frame_ahead_rest(NrdFrameAhead *ahead);
 /* Gives everything back; waits for a load that is under way, as long as the disk takes for it. Takes NULL. */
 void nrd_frame_ahead_free(NrdFrameAhead *ahead);
 
+/* The same, without waiting: what is being loaded is left as it is, for another time. Takes the address of NULL. */
+void nrd_frame_ahead_drop(NrdFrameAhead **ahead);
+
 /* For tests: waits until nothing is on its way; whether something lies ready. Takes NULL. */
 bool nrd_frame_ahead_settle(NrdFrameAhead *ahead);
 

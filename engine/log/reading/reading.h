@@ -29,6 +29,15 @@ void nrd_log_cursor_reset(NrdLogCursor *cursor); /* and forgets where it is; it 
 int nrd_log_cursor_read(NrdLogCursor *cursor, uint64_t offset, NrdRecordView *ret_view,
                         uint64_t *ret_next_offset) NRD_MUST_CHECK;
 
+/* Whether the record is taken; the view is valid until it returns. */
+typedef bool (*NrdRecordFn)(void *user_data, const NrdRecordView *view);
+
+/* The same of n records from offset on, each given to take in its order, up to the first that is not taken or cannot be
+ * read: how many were taken. *ret_error is 0, or what the read of the record behind them fails with. take is called on
+ * this thread and does not use the cursor. */
+uint32_t nrd_log_cursor_read_run(NrdLogCursor *cursor, uint64_t offset, uint32_t n, NrdRecordFn take, void *user_data,
+                                 uint64_t *ret_next_offset, int *ret_error);
+
 /* The text of the log (`log`): every committed payload followed by a newline, from the oldest record retained when the
  * text was opened. Positions are stable while it is open, whatever retention does; it grows with the high watermark.
  * Any thread; reads of one text are serialised inside. A text that was read to its end keeps no memory and no

@@ -9,6 +9,18 @@ typedef struct Model {
     int64_t expiry_ms[N_OFFSETS];
 } Model;
 
+/* One at a time and as many as lie beside each other: the same, and these end where the next has none or a page does. */
+static void assert_run(const NrdLeaseTable *table, const Model *model, uint64_t offset)
+{
+    uint32_t n;
+    const NrdLeaseEntry *entries = nrd_lease_table_find_run(table, offset, &n);
+    g_assert_true((n > 0) == model->live[offset] && entries == nrd_lease_table_find(table, offset));
+    for (uint32_t i = 0; i < n; i++)
+        g_assert_true(entries + i == nrd_lease_table_find(table, offset + i));
+    if (n > 0 && offset + n < N_OFFSETS && model->live[offset + n])
+        g_assert_true(entries + n != nrd_lease_table_find(table, offset + n));
+}
+
 static void assert_same(const NrdLeaseTable *table, const Model *model)
 {
     uint32_t n = 0;
@@ -16,6 +28,7 @@ static void assert_same(const NrdLeaseTable *table, const Model *model)
     for (uint64_t offset = 0; offset < N_OFFSETS; offset++) {
         const NrdLeaseEntry *entry = nrd_lease_table_find(table, offset);
         g_assert_true((entry != NULL) == model->live[offset]);
+        assert_run(table, model, offset);
         if (!entry)
             continue;
         n++;
