@@ -50,7 +50,7 @@ static void unref_producer(gpointer producer)
     nrd_producer_unref(producer);
 }
 
-/* Takes what every producer holds. A producer of a topic that was just deleted may be closed while the round has it. Produce
+/* Takes what every producer holds that has made its claim: the role may be the dispatcher's. A producer of a topic that was just deleted may be closed while the round has it. Produce
  * lock held. */
 static void round_begin_locked(NrdPartition *partition, Round *round)
 {
@@ -62,7 +62,7 @@ static void round_begin_locked(NrdPartition *partition, Round *round)
     partition->linger_armed = false;
     for (GList *l = partition->producers.head; l; l = l->next) {
         NrdProducer *producer = l->data;
-        if (producer->pending->n_records == 0)
+        if (producer->pending->n_records == 0 || !(producer->claimed || producer->once))
             continue;
         producer->in_flight = producer->pending;
         producer->pending = producer->spare ? g_steal_pointer(&producer->spare) : nrd_record_batch_new();
@@ -283,6 +283,7 @@ void nrd_produce_shut(NrdPartition *partition)
 
 void nrd_produce_flush_all(NrdPartition *partition)
 {
+    (void)!nrd_produce_claim(partition, NULL); /* what is not committed then is told as dropped */
     if (nrd_produce_enter(partition) < 0)
         return; /* closed: nothing can be committed */
     g_mutex_lock(&partition->produce_lock);
@@ -320,8 +321,11 @@ int nrd_produce_expose(NrdPartition *partition)
 
 void nrd_produce_flush(NrdPartition *partition, unsigned max_rounds)
 {
+    int rc = nrd_produce_claim(partition, NULL);
     g_mutex_lock(&partition->produce_lock);
     partition->linger_armed = false;
+    if (rc < 0)
+        nrd_produce_arm_linger_locked(partition, RETRY_MS);
     partition->flush_wanted = true;
     if (partition->committing) {
         g_mutex_unlock(&partition->produce_lock);

@@ -13,10 +13,12 @@ struct NrdProducer {
     const NrdEngineTable *table; /* first: see table.h */
     NrdPartition *partition;     /* holds a reference to its topic */
     bool want_ranges;
-    bool once;   /* of nrd_produce_commit: records that failed are not kept */
+    bool once;   /* of nrd_produce_commit: records that failed are not kept; who calls it has made the claim, if any */
     gint n_refs; /* atomic */
     /* guarded by the partition's produce lock */
     GList link;
+    bool claimed; /* the ingress knows of it: no round takes its records before */
+    bool closed;
     NrdRecordBatch *pending;
     NrdRecordBatch *in_flight; /* what the round under way commits, or NULL */
     NrdRecordBatch *spare;     /* empty */
@@ -25,6 +27,12 @@ struct NrdProducer {
     uint64_t first;            /* offset that the last commit gave its first record */
     GString *ranges;
 };
+
+/* Whoever commits beside the dispatcher says so first (engine/ingress/ingress.h): makes the claims of all producers that hold
+ * records and have made none. Not earlier than that: until then the dispatcher knows which offsets it gets; and the wait for
+ * it, or for the disk, is a commit's and no open's. Returns the failure of one, which asks for the commit; or, for NULL, of
+ * any. The others' programs hear of theirs later. No lock held; blocks. */
+int nrd_produce_claim(NrdPartition *partition, const NrdProducer *one) NRD_MUST_CHECK;
 
 /* The caller has the role: commits until nobody wants anything, or it has done its share, or somebody waits for the role;
  * then gives it up. What is left over is for who waits, or for a worker. Produce lock held, and released. */

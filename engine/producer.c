@@ -10,7 +10,6 @@
 #define NOW_RECORDS 1000
 #define FULL_BYTES (4 * NRD_MIB)
 
-/* Whoever commits beside the dispatcher says so first: see engine/ingress/ingress.h. */
 static int claim(NrdPartition *partition)
 {
     NrdTopic *topic = partition->topic;
@@ -24,6 +23,59 @@ static void unclaim(NrdPartition *partition)
         nrd_ingress_unclaim(topic->engine->ingress, topic->id, partition->number);
 }
 
+/* Who holds records and has made no claim; NULL: nobody. One whose last attempt failed only if it is the one, or for NULL: it
+ * keeps nobody else waiting. Produce lock held. */
+static GPtrArray *unclaimed_locked(NrdPartition *partition, const NrdProducer *one)
+{
+    GPtrArray *found = NULL;
+    for (GList *l = partition->producers.head; l && !atomic_load(&partition->closed); l = l->next) {
+        NrdProducer *producer = l->data;
+        bool in_turn = !one || producer == one || producer->failing_errno == 0;
+        if (producer->claimed || producer->once || producer->pending->n_records == 0 || !in_turn)
+            continue;
+        if (!found)
+            found = g_ptr_array_new();
+        g_ptr_array_add(found, nrd_producer_ref(producer));
+    }
+    return found;
+}
+
+/* Somebody else may have made the claim meanwhile, or closed it. */
+static int claim_for(NrdProducer *producer, bool asked)
+{
+    NrdPartition *partition = producer->partition;
+    int rc = claim(partition);
+    g_mutex_lock(&partition->produce_lock);
+    bool surplus = rc == 0 && (producer->claimed || producer->closed);
+    producer->claimed |= rc == 0 && !surplus;
+    if (rc < 0 && !producer->claimed) {
+        producer->failing_errno = rc;
+        producer->untold_errno = asked ? producer->untold_errno : rc;
+    }
+    g_mutex_unlock(&partition->produce_lock);
+    if (surplus)
+        unclaim(partition);
+    return rc;
+}
+
+int nrd_produce_claim(NrdPartition *partition, const NrdProducer *one)
+{
+    int rc = 0;
+    g_mutex_lock(&partition->produce_lock);
+    GPtrArray *found = unclaimed_locked(partition, one);
+    g_mutex_unlock(&partition->produce_lock);
+    for (guint i = 0; found && i < found->len; i++) {
+        NrdProducer *producer = found->pdata[i];
+        int claim_rc = claim_for(producer, producer == one);
+        if (claim_rc < 0 && (!one || producer == one))
+            rc = claim_rc;
+        nrd_producer_unref(producer);
+    }
+    if (found)
+        g_ptr_array_unref(found);
+    return rc;
+}
+
 int nrd_local_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer **ret_producer)
 {
     if (partition->topic->engine->read_only)
@@ -33,11 +85,6 @@ int nrd_local_producer_open(NrdPartition *partition, bool want_ranges, NrdProduc
     int rc = nrd_partition_pin(partition);
     if (rc < 0)
         return rc;
-    rc = claim(partition);
-    if (rc < 0) {
-        nrd_partition_unpin(partition);
-        return rc;
-    }
     NrdProducer *producer = g_new0(NrdProducer, 1);
     producer->table = &nrd_local_table;
     producer->partition = partition;
@@ -124,10 +171,12 @@ void nrd_local_producer_sync(NrdProducer *producer, NrdSyncScope scope, NrdDoneF
 {
     NrdPartition *partition = producer->partition;
     NrdSyncWaiter waiter = { producer, scope, done, user_data };
+    int rc = nrd_produce_claim(partition, producer);
     g_mutex_lock(&partition->produce_lock);
     /* A round that has this producer's records answers, whatever has become of the topic: only then are they its own
      * again. Once closed nobody would come for the waiter. */
-    int rc = nrd_partition_usable(partition);
+    if (rc == 0)
+        rc = nrd_partition_usable(partition);
     if (rc < 0 && !producer->in_flight) {
         g_mutex_unlock(&partition->produce_lock);
         done(user_data, rc);
@@ -189,12 +238,15 @@ static void on_closed(void *user_data, int error)
     g_mutex_lock(&producer->partition->produce_lock);
     uint32_t n_dropped = producer->pending->n_records;
     g_queue_unlink(&producer->partition->producers, &producer->link);
+    producer->closed = true;
+    bool claimed = producer->claimed;
     g_mutex_unlock(&producer->partition->produce_lock);
     if (error < 0 && n_dropped > 0)
         nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(producer->partition),
                  "the last commit of a closed producer failed: %s; %u record%s dropped, as its close reported",
                  g_strerror(-error), n_dropped, nrd_plural(n_dropped));
-    unclaim(producer->partition);
+    if (claimed)
+        unclaim(producer->partition);
     nrd_partition_unpin(producer->partition);
     nrd_producer_unref(producer);
     if (closing->done)

@@ -74,12 +74,23 @@ static void *write_for_ever(void *data)
     return NULL;
 }
 
-static void produce_until_killed(const char *path, int round, int pipe_fd)
+/* Handles of partitions that nobody has written to yet. */
+static void open_partitions(NrdTopic *topic)
+{
+    for (uint32_t i = 0; i < nrd_topic_n_partitions(topic); i++) {
+        NrdProducer *idle = NULL;
+        g_assert_cmpint(nrd_producer_open(nrd_topic_partition(topic, i), false, &idle), ==, 0);
+    }
+}
+
+static void produce_until_killed(const char *path, int round, bool beside_others, int pipe_fd)
 {
     NrdTopic *topic = NULL;
     Writer writers[N_WRITERS];
     pthread_t thread;
     (void)open_engine(path, &topic);
+    if (beside_others)
+        open_partitions(topic);
     for (int i = 0; i < N_WRITERS; i++) {
         writers[i] = (Writer){ topic, round, i, pipe_fd, i % 2 == 0 };
         pthread_create(&thread, NULL, write_for_ever, &writers[i]);
@@ -89,7 +100,7 @@ static void produce_until_killed(const char *path, int round, int pipe_fd)
 }
 
 /* Adds the names that were acknowledged before the kill. */
-static void run_and_kill(const char *path, int round, GHashTable *acked)
+static void run_and_kill(const char *path, int round, bool beside_others, GHashTable *acked)
 {
     int fds[2];
     g_assert_cmpint(pipe(fds), ==, 0);
@@ -97,7 +108,7 @@ static void run_and_kill(const char *path, int round, GHashTable *acked)
     g_assert_cmpint(pid, >=, 0);
     if (pid == 0) {
         close(fds[0]);
-        produce_until_killed(path, round, fds[1]);
+        produce_until_killed(path, round, beside_others, fds[1]);
     }
     close(fds[1]);
     g_usleep((gulong)g_random_int_range(20000, 120000));
@@ -173,13 +184,13 @@ static void remove_folder(const char *path)
 }
 
 /* The check runs in a process of its own: a fork must not meet threads of an engine. */
-static void test_killed(void)
+static void test_killed(gconstpointer beside_others)
 {
     g_autofree char *path = g_dir_make_tmp("naradfs-killed-XXXXXX", NULL);
     g_autoptr(GHashTable) acked = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
     for (int round = 0; round < N_ROUNDS; round++) {
         int status = 0;
-        run_and_kill(path, round, acked);
+        run_and_kill(path, round, beside_others != NULL, acked);
         if (round % 3 == 1)
             continue; /* killed again before anybody has looked */
         pid_t pid = fork();
@@ -199,6 +210,7 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     nrd_diag_set_level(NRD_LEVEL_ERROR);
-    g_test_add_func("/engine/topic-killed", test_killed);
+    g_test_add_data_func("/engine/topic-killed", NULL, test_killed);
+    g_test_add_data_func("/engine/topic-killed-beside-others", "", test_killed);
     return g_test_run();
 }

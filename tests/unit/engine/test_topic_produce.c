@@ -524,6 +524,106 @@ static void test_readable_again(Fixture *f, gconstpointer data)
     assert_logs(f->topic, "late\n");
 }
 
+/* ---- a disk that hangs ---- */
+
+static atomic_bool segments_hang, others_hang, others_fail, is_open;
+static atomic_int n_hanging;
+static NrdIo hanging_io;
+
+static bool is_segment(int fd)
+{
+    g_autofree char *link = g_strdup_printf("/proc/self/fd/%d", fd);
+    g_autofree char *path = g_file_read_link(link, NULL);
+    return path && g_str_has_suffix(path, ".log");
+}
+
+static int hanging_sync(int fd)
+{
+    bool segment = is_segment(fd);
+    if (!segment && atomic_load(&others_fail))
+        return -EIO;
+    atomic_fetch_add(&n_hanging, 1);
+    while (atomic_load(segment ? &segments_hang : &others_hang))
+        g_usleep(500);
+    atomic_fetch_sub(&n_hanging, 1);
+    return nrd_io_real.fsync(fd);
+}
+
+/* A record is acknowledged, and its way into the partition hangs. */
+static NrdTopicProducer *hang_in_the_partition(Fixture *f)
+{
+    NrdTopicProducer *producer = open_topic(f->topic, false);
+    add(producer, NULL, "a");
+    g_assert_cmpint(sync_topic(producer, NRD_SYNC_OWN), ==, 0);
+    wait_for_lines(f->topic, 1);
+    hanging_io = *nrd_io;
+    hanging_io.fdatasync = hanging_io.fsync = hanging_sync;
+    nrd_io = &hanging_io;
+    atomic_store(&segments_hang, true);
+    add(producer, NULL, "b");
+    g_assert_cmpint(sync_topic(producer, NRD_SYNC_OWN), ==, 0);
+    for (int i = 0; atomic_load(&n_hanging) == 0 && i < WAIT_MS; i++)
+        g_usleep(1000);
+    g_assert_cmpint(atomic_load(&n_hanging), >, 0);
+    return producer;
+}
+
+static void *open_it(void *partition)
+{
+    NrdProducer *producer = NULL;
+    g_assert_cmpint(nrd_producer_open(partition, false, &producer), ==, 0);
+    atomic_store(&is_open, true);
+    return producer;
+}
+
+/* Who opens the partition's own produce does not wait for what hangs; his sync does. */
+static void test_open_while_the_disk_hangs(Fixture *f, gconstpointer data)
+{
+    (void)data;
+    pthread_t opener;
+    void *opened = NULL;
+    atomic_int error = 1;
+    NrdTopicProducer *producer = hang_in_the_partition(f);
+    atomic_store(&others_hang, true);
+    atomic_store(&is_open, false);
+    g_assert_cmpint(pthread_create(&opener, NULL, open_it, f->partition), ==, 0);
+    for (int i = 0; !atomic_load(&is_open) && i < WAIT_MS; i++)
+        g_usleep(1000);
+    g_assert_true(atomic_load(&is_open));
+    pthread_join(opener, &opened);
+    atomic_store(&others_hang, false);
+    atomic_store(&segments_hang, false);
+    nrd_producer_add(opened, NULL, 0, "c", 1);
+    nrd_producer_sync(opened, NRD_SYNC_OWN, store_error, &error);
+    g_assert_cmpint(wait_for(&error), ==, 0);
+    assert_logs(f->topic, "a\nb\nc\n");
+    nrd_producer_close(opened, NULL, NULL);
+    g_assert_cmpint(close_topic(producer), ==, 0);
+}
+
+/* The offsets that the dispatcher counts on cannot be taken back: nothing is committed beside it, and the records stay for
+ * another sync. */
+static void test_claim_that_fails(Fixture *f, gconstpointer data)
+{
+    (void)data;
+    NrdProducer *own = NULL;
+    atomic_int error = 1;
+    NrdTopicProducer *producer = hang_in_the_partition(f);
+    atomic_store(&others_fail, true);
+    g_assert_cmpint(nrd_producer_open(f->partition, false, &own), ==, 0);
+    nrd_producer_add(own, NULL, 0, "c", 1);
+    nrd_producer_sync(own, NRD_SYNC_OWN, store_error, &error);
+    g_assert_cmpint(wait_for(&error), ==, -EIO);
+    atomic_store(&others_fail, false);
+    atomic_store(&segments_hang, false);
+    error = 1;
+    nrd_producer_sync(own, NRD_SYNC_OWN, store_error, &error);
+    g_assert_cmpint(wait_for(&error), ==, 0);
+    assert_logs(f->topic, "a\nb\nc\n");
+    nrd_producer_close(own, NULL, NULL);
+    g_assert_cmpint(close_topic(producer), ==, 0);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -534,6 +634,8 @@ int main(int argc, char **argv)
     ADD("one-sync", test_one_sync_for_many_partitions);
     ADD("scope-file", test_scope_file);
     ADD("linger", test_linger);
+    ADD("open-while-the-disk-hangs", test_open_while_the_disk_hangs);
+    ADD("claim-that-fails", test_claim_that_fails);
     ADD("ranges-bounded", test_ranges_bounded);
     ADD("linger-made-shorter", test_linger_made_shorter);
     ADD("closed-with-a-failure", test_closed_with_a_failure);
