@@ -38,7 +38,8 @@ typedef struct NrdLane {
     bool verifying;       /* ... one of them to be looked up */
     uint32_t n_stamped;   /* parts of entries that are being written */
     uint64_t n_stamped_records;
-    uint32_t n_claims;
+    uint32_t n_claims; /* granted, or on the way to it */
+    uint32_t n_granted;
     uint32_t n_holders; /* claims that take its names back: no worker begins with it meanwhile */
     uint32_t n_failed;  /* passes, since the last that did not */
     int64_t retry_ms;   /* monotonic */

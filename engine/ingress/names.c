@@ -192,8 +192,11 @@ int nrd_dispatcher_claim(NrdDispatcher *d, const char *id, uint32_t partition)
     NrdLane *lane = nrd_lane_get(d, NULL, id, partition);
     lane->n_claims++;
     lane->exact = false;
-    int rc = has_parts(lane) ? take_names_back(d, lane) : 0;
-    if (rc < 0) {
+    /* With another one granted there are no names, nor come any. */
+    int rc = has_parts(lane) && lane->n_granted == 0 ? take_names_back(d, lane) : 0;
+    if (rc == 0) {
+        lane->n_granted++;
+    } else {
         lane->n_claims--;
         nrd_lane_put(d, lane);
     }
@@ -207,7 +210,8 @@ void nrd_dispatcher_unclaim(NrdDispatcher *d, const char *id, uint32_t partition
         return;
     pthread_mutex_lock(&d->lock);
     NrdLane *lane = nrd_lane_find(d, id, partition);
-    g_assert(lane && lane->n_claims > 0);
+    g_assert(lane && lane->n_granted > 0);
+    lane->n_granted--;
     lane->n_claims--;
     nrd_lane_put(d, lane);
     pthread_mutex_unlock(&d->lock);

@@ -1047,6 +1047,30 @@ static void test_claims_of_a_busy_partition(void)
     fixture_tear_down(&f);
 }
 
+/* Beside another one a claim takes nothing back: it waits for no commit that hangs, and writes nothing. */
+static void test_claim_beside_another(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    NrdIngress *ingress = start(&f, &s);
+    g_assert_cmpint(nrd_ingress_claim(ingress, ID_A, 1), ==, 0);
+    s.hangs = true;
+    g_assert_cmpint(put(ingress, 1, "tick"), ==, 0);
+    fault_set(FAULT_RENAME, 1, -EIO, true);
+    g_assert_cmpint(nrd_ingress_claim(ingress, ID_A, 1), ==, 0);
+    fault_clear();
+    nrd_ingress_unclaim(ingress, ID_A, 1);
+    s.hangs = false;
+    wait_until_dispatched(ingress);
+    assert_store(&s, 1, "tick");
+    nrd_ingress_unclaim(ingress, ID_A, 1);
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
 /* After a crash somebody claims the partition before the replay has looked: he waits until it has. */
 static void test_claim_waits_for_the_replay(void)
 {
@@ -1529,6 +1553,7 @@ int main(int argc, char **argv)
     g_test_add_func("/ingress/dispatch/aside-waits-no-longer-than-it-must",
                     test_what_stands_aside_waits_no_longer_than_it_must);
     g_test_add_func("/ingress/dispatch/claim-beside-a-commit", test_claim_beside_a_commit);
+    g_test_add_func("/ingress/dispatch/claim-beside-another", test_claim_beside_another);
     g_test_add_func("/ingress/dispatch/claims-of-a-busy-partition", test_claims_of_a_busy_partition);
     g_test_add_func("/ingress/dispatch/claim-of-a-partition-that-comes-back",
                     test_claim_of_a_partition_that_comes_back);
