@@ -188,6 +188,9 @@ static int set_owner_and_mode(NrdNode *node, const struct stat *wanted, int to_s
     char *path = attr_path(node, &base_mode);
     if (!node->topic || !path || node->child) { /* of a child's folder they are those of children/ and of `status` */
         g_free(path);
+        nrd_diag(NRD_LEVEL_WARNING, nrd_node_place(node),
+                 "a change of owner or mode was refused: it is for topics and what is in them%s",
+                 node->child ? "; of a child they are those of children/" : "");
         return -EPERM;
     }
     NrdAttr attr = { wanted->st_uid, wanted->st_gid, wanted->st_mode & 07777 };

@@ -206,16 +206,19 @@ static void consume_release(NrdHandle *handle, bool last)
     nrd_stream_release(handle, last);
 }
 
+static int settle_by_sync(NrdHandle *handle)
+{
+    int error = handle->may_settle ? nrd_stream_settle_durably(handle) : -EACCES;
+    nrd_log_sync_refused(nrd_handle_place(handle), error);
+    return error;
+}
+
 /* With a kept line that cannot take effect nothing is settled: whoever undoes his work when an fsync fails must not find
  * it settled. */
 static void consume_fsync(NrdHandle *handle, fuse_req_t req)
 {
     int error = finish_line(handle);
-    if (!handle->may_settle)
-        error = -EACCES;
-    else if (error == 0)
-        error = nrd_stream_settle_durably(handle);
-    nrd_reply_error(req, error);
+    nrd_reply_error(req, error == 0 ? settle_by_sync(handle) : error);
 }
 
 static void jsonl_fsync(NrdHandle *handle, fuse_req_t req)

@@ -18,6 +18,21 @@ static int check_open(NrdNode *node, int flags)
     return nrd_engine_read_only(node->fs->engine) ? -EROFS : 0;
 }
 
+/* What the kernel has not checked, since it is about another file. */
+static int check_permissions(NrdNode *node, fuse_req_t req, int flags, bool may_settle)
+{
+    const char *lacking = NULL;
+    if (node->info->ops == &nrd_drain_ops && !may_settle)
+        lacking = "write ack, and reading this settles";
+    else if (!nrd_may_open_sibling(req, node, flags))
+        lacking = node->info->stream ? "read consume" : "write produce";
+    if (!lacking)
+        return 0;
+    nrd_diag(NRD_LEVEL_NOTICE, nrd_node_place(node), "opening %s refused: user %u may not %s", node->info->name,
+             (unsigned)fuse_req_ctx(req)->uid, lacking);
+    return -EACCES;
+}
+
 static void open_now(NrdNode *node, fuse_req_t req, int flags, bool may_settle)
 {
     NrdHandle *handle;
@@ -64,10 +79,8 @@ void nrd_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
     int error = check_open(node, fi->flags);
     bool may_settle = error == 0 && node->info->stream && nrd_may_settle(req, node);
-    if (error == 0 && node->info->ops == &nrd_drain_ops && !may_settle)
-        error = -EACCES; /* to read it is to settle */
-    if (error == 0 && !nrd_may_open_sibling(req, node, fi->flags))
-        error = -EACCES;
+    if (error == 0)
+        error = check_permissions(node, req, fi->flags, may_settle);
     if (error < 0) {
         nrd_reply_error(req, error);
     } else if (open_waits(node)) {

@@ -16,13 +16,28 @@
 /* The longest name that a topic can have, and what follows the @ of `produce@`. */
 #define NAME_MAX_BYTES 200
 
+static bool is_partition_name(const char *name)
+{
+    return name[0] == 'p' && strlen(name) == 6 && strspn(name + 1, "0123456789") == 5;
+}
+
 NrdPartition *nrd_partition_by_name(NrdTopic *topic, const char *name)
 {
     unsigned number = 0;
-    if (name[0] != 'p' || strlen(name) != 6 || strspn(name + 1, "0123456789") != 5)
+    if (!is_partition_name(name))
         return NULL;
     sscanf(name + 1, "%5u", &number);
     return nrd_topic_partition(topic, number);
+}
+
+/* Of a topic whose record is damaged nobody knows how many it has: none of them is told to be missing. */
+static int find_partition(NrdTopic *topic, const char *name, NrdNodeKey *key)
+{
+    key->info = nrd_kind_info(NRD_KIND_PARTITION);
+    key->partition = nrd_partition_by_name(topic, name);
+    if (key->partition)
+        return 0;
+    return is_partition_name(name) && nrd_topic_lost(topic) ? -EIO : -ENOENT;
 }
 
 /* As for topics. */
@@ -98,9 +113,7 @@ static int find_other(NrdNode *dir, const char *name, NrdNodeKey *key)
 {
     switch (dir->info->kind) {
     case NRD_KIND_TOPIC:
-        key->info = nrd_kind_info(NRD_KIND_PARTITION);
-        key->partition = nrd_partition_by_name(dir->topic, name);
-        return key->partition ? 0 : -ENOENT;
+        return find_partition(dir->topic, name, key);
     case NRD_KIND_CHILDREN:
         return find_child(dir, name, key);
     case NRD_KIND_FROM:

@@ -80,6 +80,9 @@ int nrd_stream_settle_record(NrdHandle *handle, NrdVerb verb, int64_t partition,
 /* One line about a line of `ack` or `consume` (line[0..size)) that did not take effect; nothing when error is 0. */
 void nrd_log_settle_refused(NrdPlace place, const char *line, size_t size, int error);
 
+/* The same about an fsync that could not settle all. */
+void nrd_log_sync_refused(NrdPlace place, int error);
+
 /* Makes what is settled durable, then replies: before, if not 0, else the result. */
 void nrd_stream_reply_synced(NrdHandle *handle, fuse_req_t req, int before);
 

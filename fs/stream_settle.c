@@ -180,16 +180,34 @@ int nrd_stream_settle_record(NrdHandle *handle, NrdVerb verb, int64_t partition,
     return error;
 }
 
+/* NULL: that is told where it was found. */
+static const char *why_refused(int error)
+{
+    switch (error) {
+    case -EINVAL:
+        return "it is malformed, names records of several partitions, or its receipt is of another partition";
+    case -ESTALE:
+        return "its lease has lapsed, was settled, or never was";
+    case -EAGAIN:
+        return "too many records are acked ahead of an open one";
+    case -EACCES:
+        return "whoever opened the file may not write ack";
+    default:
+        return NULL;
+    }
+}
+
+void nrd_log_sync_refused(NrdPlace place, int error)
+{
+    const char *why = why_refused(error);
+    if (why)
+        nrd_diag(NRD_LEVEL_NOTICE, place, "fsync left a record unsettled: %s", why);
+}
+
 void nrd_log_settle_refused(NrdPlace place, const char *line, size_t size, int error)
 {
     NrdLevel level = error == -EINVAL ? NRD_LEVEL_WARNING : NRD_LEVEL_NOTICE;
-    const char *why = NULL;
-    if (error == -EINVAL)
-        why = "it is malformed, names records of several partitions, or its receipt is of another partition";
-    else if (error == -ESTALE)
-        why = "its lease has lapsed, was settled, or never was";
-    else if (error == -EAGAIN)
-        why = "too many records are acked ahead of an open one";
+    const char *why = why_refused(error);
     if (!why)
         return;
     g_autofree char *text = nrd_quote(line, size);

@@ -251,10 +251,13 @@ static int set_value(NrdNode *node, const char *full_name, const char *value, si
 void nrd_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
 {
     NrdNode *node = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
-    if (node && node->topic && !nrd_may_write(req, node->topic, "config"))
-        nrd_reply_error(req, -EACCES); /* a setting by another name */
-    else
+    if (node && node->topic && !nrd_may_write(req, node->topic, "config")) { /* a setting by another name */
+        if (g_str_has_prefix(name, PREFIX))
+            log_refused(node, name, "the caller may not write config");
+        nrd_reply_error(req, -EACCES);
+    } else {
         nrd_reply_error(req, node ? set_value(node, name, value, size, flags) : -ESTALE);
+    }
 }
 
 void nrd_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)

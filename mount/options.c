@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fuse_opt.h>
 #include <glib.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +37,7 @@ static const struct fuse_opt specs[] = {
     OPT("debug", debug, 1),
     OPT("nonempty", nonempty, 1),
     OPT("-s", max_threads, 1),
-    OPT("max_threads=%u", max_threads, 0),
+    OPT("max_threads=%s", threads, 0),
     OPT("uid=%s", uid, 0),
     OPT("gid=%s", gid, 0),
     OPT("umask=%s", umask, 0),
@@ -56,6 +57,7 @@ static const struct fuse_opt specs[] = {
     FUSE_OPT_KEY("_netdev", KEY_IGNORED),
     FUSE_OPT_KEY("relatime", KEY_IGNORED), /* of mount(8): nothing here keeps the time of a read, nor a version */
     FUSE_OPT_KEY("norelatime", KEY_IGNORED),
+    FUSE_OPT_KEY("nodiratime", KEY_IGNORED),
     FUSE_OPT_KEY("strictatime", KEY_IGNORED),
     FUSE_OPT_KEY("nostrictatime", KEY_IGNORED),
     FUSE_OPT_KEY("lazytime", KEY_IGNORED),
@@ -189,6 +191,14 @@ static int interpret_housekeeping(NrdMountOptions *options)
     return rc;
 }
 
+static int interpret_threads(NrdMountOptions *options)
+{
+    uint64_t value = options->max_threads; /* -s */
+    int rc = read_amount("max_threads", options->threads, 1, UINT_MAX, &value);
+    options->max_threads = (unsigned)value;
+    return rc;
+}
+
 static void add_default(GString *lines, const char *key, const char *value)
 {
     if (value)
@@ -213,6 +223,8 @@ static int interpret(NrdMountOptions *options)
         rc = read_number("gid", options->gid, 10, UINT32_MAX, &options->owner_gid);
     if (rc == 0)
         rc = read_number("umask", options->umask, 8, 0777, &options->owner_umask);
+    if (rc == 0)
+        rc = interpret_threads(options);
     if (rc == 0)
         rc = interpret_housekeeping(options);
     GString *lines = g_string_new(NULL);
@@ -312,6 +324,7 @@ void nrd_mount_options_clear(NrdMountOptions *options)
 {
     g_free(options->data);
     g_free(options->mountpoint);
+    free(options->threads);
     free(options->uid);
     free(options->gid);
     free(options->umask);

@@ -21,7 +21,8 @@ typedef struct NrdMountOptions {
     bool read_only;
     int nonempty;
     unsigned max_threads; /* of the loop; 0: as it thinks best */
-    char *uid;            /* texts until nrd_mount_options_check */
+    char *threads;        /* texts until nrd_mount_options_check */
+    char *uid;
     char *gid;
     char *umask;
     char *codec;

@@ -1215,6 +1215,8 @@ def test_every_error_is_told_once(m):
         (errno.EPERM, here, lambda: os.unlink(part + "/log")),
         (errno.EPERM, here, lambda: os.rename(part + "/log", part + "/rubbish")),
         (errno.EPERM, (), lambda: os.rename(m.topic("t"), m.topic("rubbish"))),
+        (errno.EPERM, (), lambda: os.chmod(m.mnt + "/HELP", 0o600)),
+        (errno.EPERM, (), lambda: os.chown(m.mnt + "/topics", 1, 1)),
         (errno.EPERM, here, lambda: os.setxattr(part, "user.narad.hwm", b"1")),
         (errno.EPERM, here, lambda: os.removexattr(part, "user.narad.hwm")),
         (errno.ENOENT, ("topic=t",), lambda: os.mkdir(m.topic("t") + "/children/none")),
@@ -1228,6 +1230,22 @@ def test_every_error_is_told_once(m):
     for fd in (held, jsonl):
         os.close(fd)
     consumer.close()
+
+
+def test_an_fsync_that_cannot_settle_is_told(m):
+    part = m.make("t", max_acked_ahead=1)
+    produce(part, *range(3))
+    with Consumer(part) as first, Consumer(part) as second:
+        assert first.read() == b"0\n"
+        assert [second.read() for _ in range(2)] == [b"1\n", b"2\n"]
+        cases = [] if JETSTREAM else [(errno.EAGAIN, "too many records are acked ahead of an open one")]  # there is no cap
+        for error, words in [*cases, (errno.ESTALE, "its lease has lapsed, was settled, or never was")]:
+            if error == errno.ESTALE:
+                write_file(part + "/ctl", b"seek start\n")
+            before = m.stderr()
+            assert fails(second.sync) == error
+            (said,) = m.stderr()[len(before):].splitlines()
+            assert f"fsync left a record unsettled: {words}" in said and "topic=t partition=00000" in said, said
 
 
 # -- waiting

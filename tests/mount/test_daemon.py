@@ -88,7 +88,7 @@ def test_nonempty_option(mounts):
 
 
 def test_options_of_mount_that_mean_nothing_here(mounts):
-    m = mounts(options="relatime,strictatime,lazytime,iversion,silent,noatime")
+    m = mounts(options="relatime,strictatime,lazytime,iversion,silent,noatime,nodiratime")
     m.make("t")
 
 

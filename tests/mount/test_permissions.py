@@ -322,6 +322,41 @@ def test_reading_without_leave_to_settle_gives_back(mounts):
 # -- deleting
 
 
+def test_what_the_kernel_cannot_refuse_is_told(mounts):
+    """It looks at the mode of the one file alone; what the others say is decided by the daemon, and stands in its log."""
+    m = mounts(options="allow_other")
+    part = m.make("t")
+    produce(part, "a")
+    for name in ("produce.jsonl", "produce.bin"):
+        os.chmod(f"{part}/{name}", 0o666)
+
+    def sync():
+        fd = os.open("topics/t/p00000/consume", os.O_RDONLY)
+        assert os.read(fd, 100) == b"a\n"
+        os.fsync(fd)
+
+    cases = [
+        (os.open, ("topics/t/p00000/drain", os.O_RDONLY), "opening drain refused: user 5004 may not write ack"),
+        (os.open, ("topics/t/drain", os.O_RDONLY), "opening drain refused: user 5004 may not write ack"),
+        (os.open, ("topics/t/p00000/produce.jsonl", os.O_WRONLY), "opening produce.jsonl refused: user 5004 may not write produce"),
+        (os.open, ("topics/t/p00000/produce.bin@x", os.O_WRONLY), "opening produce.bin refused: user 5004 may not write produce"),
+        (sync, (), "fsync left a record unsettled: whoever opened the file may not write ack"),
+    ]
+    for call, arguments, words in cases:
+        before = len(m.stderr())
+        assert OTHER.fails(m.mnt, call, *arguments) == "EACCES"
+        (line,) = wait_for(lambda: m.stderr()[before:].splitlines(), "a line in the log")
+        assert words in line and "topic=t" in line, line
+    os.chmod(part + "/.streams/consume", 0o600)
+    before = len(m.stderr())
+    assert OTHER.fails(m.mnt, os.open, "topics/t/p00000/consume.bin", os.O_RDONLY) == "EACCES"
+    assert "opening consume.bin refused: user 5004 may not read consume" in m.stderr()[before:]
+    os.chmod(m.topic("t"), 0o777)
+    before = len(m.stderr())
+    assert OTHER.fails(m.mnt, os.setxattr, "topics/t", "user.narad.linger_ms", b"5") == "EACCES"
+    assert 'the attribute "user.narad.linger_ms" refused: the caller may not write config' in m.stderr()[before:]
+
+
 def test_deleting(mounts):
     """By rmdir it takes write permission on topics/, by `ctl` on that."""
     m = mounts(options="allow_other,umask=002,gid=6000")

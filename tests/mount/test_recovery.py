@@ -474,6 +474,9 @@ def test_damaged_topic_record_takes_its_topic_out_of_service(store):
     assert read_file(m.topic("t") + "/status").strip()
     assert fails(read_file, m.topic("t") + "/config") == errno.EIO
     assert fails(write_file, m.topic("t") + "/config", b"linger_ms=1\n") in (errno.EIO, errno.EPERM)
+    for name in ("p00000", "p00000/log", "p00000/produce", "p01023", "produce", "consume", "children"):
+        assert fails(os.stat, f"{m.topic('t')}/{name}") == errno.EIO, name  # they are there: nothing says that they are not
+    assert fails(os.stat, m.topic("t") + "/p0") == errno.ENOENT
     assert fails(os.mkdir, m.topic("t")) == errno.EEXIST
     assert fails(os.rmdir, m.topic("t")) in (errno.EIO, errno.ENOTEMPTY, errno.EBUSY)
     assert log(m.part("u")) == lines(*[b"other %d" % i for i in range(30)])

@@ -170,7 +170,10 @@ def start(*arguments, user=None):
     ("remount,ro", "cannot be remounted, not even read-only: umount it, then mount it"),
     ("cache_bytes=none", "cache_bytes=none: a decimal number from 1 to"),
     ("allow_other,bogus=1", "`-o bogus=1'"),
-    ("max_threads=many", "max_threads=many"),
+    ("max_threads=many", "max_threads=many: a decimal number from 1 to"),
+    ("max_threads=0", "max_threads=0: a decimal number from 1 to"),
+    ("max_threads=-1", "max_threads=-1: a decimal number from 1 to"),
+    ("max_threads=4294967296", "max_threads=4294967296: a decimal number from 1 to"),
     ("max_read=4096", "option max_read=4096 is not supported"),
     ("codec=zstd,retention_ms=5", 'retention_ms cannot be "5"'),
 ])
