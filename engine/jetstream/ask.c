@@ -99,7 +99,7 @@ static bool has_status(natsMsg *msg, const char *status)
 static void give_back_unknown(NrdEngine *engine, natsMsg *msg)
 {
     NrdJsLeaseEnd end = { .here_ms = nrd_js_conn_heard_ms(engine->conn) + GIVE_BACK_MS };
-    nrd_js_give_back(engine, natsMsg_GetReply(msg), &end);
+    nrd_js_tell_before(engine->conn, natsMsg_GetReply(msg), "-NAK", &end);
     natsMsg_Destroy(msg);
 }
 
@@ -180,16 +180,14 @@ static void on_status(NrdJsPulls *pulls, const NrdJsAsked *asked, natsMsg *msg)
 
 void nrd_js_asked_answered(NrdJsPulls *pulls, uint64_t number, natsMsg *msg)
 {
-    g_mutex_lock(&pulls->lock);
-    NrdJsAsked *asked = nrd_js_asked_steal_locked(pulls, number);
-    g_mutex_unlock(&pulls->lock);
+    NrdJsAsked *asked = nrd_js_asked_steal(pulls, number);
     if (!nrd_js_is_record(msg))
         on_status(pulls, asked, msg);
     else if (!asked) /* so late that it is not known any more */
         give_back_unknown(pulls->engine, msg);
     else if (!on_record(asked->partition, asked->asker, msg, nrd_js_asked_sent_ms(pulls, asked)))
         on_end(pulls, asked, true, false);
-    nrd_js_asked_free(asked);
+    nrd_js_asked_done(pulls, asked);
 }
 
 /* ---- asking ---- */
@@ -212,6 +210,7 @@ static GPtrArray *partitions_of(NrdTopic *topic, NrdPartition *partition, int *r
     for (uint32_t i = 0; i < n && (rc == 0 || (rc == -EIO && nrd_clock_mono_ms() < until_ms)); i++) {
         NrdPartition *one = partition ? partition : nrd_js_topic_partition(topic, i);
         rc = nrd_js_partition_need_consumer(one);
+        nrd_js_give_back_wait(one); /* else it would be there later than who asks now */
         if (rc == 0)
             g_ptr_array_add(all, one);
     }

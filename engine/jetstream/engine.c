@@ -3,6 +3,7 @@
  * There is one way for a topic into the table and out of it, whoever made or removed it: the bucket is followed, entry by
  * entry, once a second and after each change of this daemon's own. */
 #include "engine/jetstream/kept.h"
+#include "engine/jetstream/pull_private.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/names.h"
@@ -150,25 +151,35 @@ static int check_options(const NrdEngineOptions *options, NrdTopicConfig *ret_de
     return *ret_why ? -EINVAL : rc;
 }
 
-static void give_back_leases(NrdEngine *engine)
+static void for_each_partition(NrdEngine *engine, void (*fn)(NrdPartition *partition))
 {
     g_autoptr(GPtrArray) topics = nrd_js_topics(engine);
     for (guint i = 0; i < topics->len; i++)
         for (uint32_t p = 0; p < nrd_js_topic_n_partitions(topics->pdata[i]); p++)
-            nrd_js_leases_give_back(nrd_js_topic_partition(topics->pdata[i], p));
+            fn(nrd_js_topic_partition(topics->pdata[i], p));
+}
+
+/* While answers still come: nobody takes any more, then what is leased goes back. */
+static void give_back_leases(NrdEngine *engine)
+{
+    nrd_js_pulls_end(engine->pulls);
+    nrd_js_asked_wait_ended(engine->pulls);
+    for_each_partition(engine, nrd_js_leases_give_back);
+    if (nrd_js_conn_is_up(engine->conn))
+        for_each_partition(engine, nrd_js_give_back_wait);
 }
 
 static void engine_free(NrdEngine *engine)
 {
+    if (engine->pulls)
+        give_back_leases(engine);
     if (engine->conn)
         nrd_js_conn_stop(engine->conn);
     nrd_timer_drain(engine->timers, &engine->stop_timer);
     nrd_timer_drain(engine->timers, &engine->follow_timer);
     nrd_js_orphans_free(engine);
     if (engine->pulls)
-        nrd_js_pulls_stop(engine->pulls); /* its timer sends what is in the hand back */
-    if (engine->pulls)
-        give_back_leases(engine);
+        nrd_js_pulls_stop(engine->pulls);
     nrd_js_conn_close(engine->conn);
     nrd_js_pulls_free(engine->pulls);
     g_hash_table_unref(engine->topics);
@@ -267,7 +278,7 @@ void nrd_js_engine_stop(NrdEngine *engine)
         nrd_js_conn_hurry(engine->conn);
         nrd_timer_set(engine->timers, &engine->stop_timer, nrd_clock_mono_ms() + STOP_LOOK_MS);
     }
-    nrd_js_pulls_interrupt(engine->pulls, NULL, -ENODEV);
+    nrd_js_pulls_end(engine->pulls);
 }
 
 int nrd_js_engine_close(NrdEngine *engine)

@@ -32,7 +32,7 @@ void nrd_js_got_give_back(NrdJsGot *got)
     NrdJsLeaseEnd end = nrd_js_delivery_end(got->partition, got->came_ms);
     if (nrd_js_parse_ack(natsMsg_GetReply(got->msg), &parts) == 0)
         nrd_js_leases_note_returned(got->partition, parts.sequence - 1); /* first: it may come again at once */
-    nrd_js_give_back(got->partition->topic->engine, natsMsg_GetReply(got->msg), &end);
+    nrd_js_give_back(got->partition, natsMsg_GetReply(got->msg), &end);
     nrd_js_got_free(got);
 }
 

@@ -348,7 +348,9 @@ NrdJsOutbox *nrd_js_outbox_ref(NrdJsOutbox *outbox);
 /* ---- pull.c ---- */
 
 NrdJsPulls *nrd_js_pulls_new(NrdEngine *engine);
-/* Nobody takes any more, and nothing is set off by time. The connection is still there. */
+/* Nobody takes any more, also of what is given back from now on. */
+void nrd_js_pulls_end(NrdJsPulls *pulls);
+/* ... and nothing is set off by time. The connection is still there. */
 void nrd_js_pulls_stop(NrdJsPulls *pulls);
 void nrd_js_pulls_free(NrdJsPulls *pulls);
 /* Answers who waits on this topic (NULL: on any) with error. */
@@ -391,6 +393,13 @@ void nrd_js_leases_note_returned(NrdPartition *partition, uint64_t offset);
 /* All leases, to the servers: of a daemon that stops, as nobody can settle them any more. */
 void nrd_js_leases_give_back(NrdPartition *partition);
 
+/* ---- give_back.c ---- */
+
+/* Gives a delivery back, if that can be sent before its end. Does not wait. */
+void nrd_js_give_back(NrdPartition *partition, const char *reply, const NrdJsLeaseEnd *end);
+/* Waits until what was given back is on its way, for a second at most. Blocks. */
+void nrd_js_give_back_wait(NrdPartition *partition);
+
 /* ---- acks.c ---- */
 
 /* Until the servers have answered all acks that were sent by now, or the time is over: then what they tell knows of them. */
@@ -402,8 +411,6 @@ uint64_t nrd_js_hand_count(NrdPartition *partition); /* records that this daemon
 
 /* ---- settle.c ---- */
 
-/* Gives a delivery back, if that can be sent before its end. */
-void nrd_js_give_back(NrdEngine *engine, const char *reply, const NrdJsLeaseEnd *end);
 /* Begins its time anew, once the servers have confirmed that. Does not wait. */
 void nrd_js_lease_extend_later(NrdPartition *partition, uint64_t offset, uint64_t nonce);
 

@@ -30,6 +30,7 @@ NrdJsLeases *nrd_js_leases_new(NrdPartition *partition)
     leases->leases = g_hash_table_new_full(g_int64_hash, g_int64_equal, NULL, free_lease);
     leases->look_at = LOOK_AT_LEASES;
     nrd_js_returned_init(leases);
+    nrd_js_give_back_init(leases);
     nrd_js_acks_init(leases);
     return leases;
 }
@@ -38,6 +39,7 @@ void nrd_js_leases_free(NrdJsLeases *leases)
 {
     nrd_js_acks_clear(leases);
     nrd_js_returned_clear(leases);
+    nrd_js_give_back_clear(leases);
     g_hash_table_unref(leases->leases);
     g_mutex_clear(&leases->lock);
     g_free(leases);

@@ -42,6 +42,9 @@ struct NrdJsLeases {
     GHashTable *holders;  /* offset -> nonce of the newest lease on it, which may be gone */
     GHashTable *returned; /* offsets that were given back, or whose lease has lapsed, and that have not come again */
     int64_t lapse_ms;     /* monotonic: no lease lapses before */
+    GArray *to_return;    /* see give_back.c: what goes back the next time */
+    bool returning;       /* something is on its way back */
+    GCond all_returned;   /* ... nothing is any more */
     GQueue acks;          /* of NrdJsAck, in order of number, by their link */
     uint64_t n_acks;
     GArray *waiters;         /* of those who sync */
@@ -75,6 +78,11 @@ void nrd_js_returned_come_locked(NrdJsLeases *leases, const NrdJsLease *lease);
 guint nrd_js_returned_lapse_locked(NrdJsLeases *leases);
 /* ... those that have ended here, before they are counted by a longer time: their records may be somebody else's. */
 guint nrd_js_returned_end_locked(NrdJsLeases *leases);
+
+/* ---- give_back.c ---- */
+
+void nrd_js_give_back_init(NrdJsLeases *leases);
+void nrd_js_give_back_clear(NrdJsLeases *leases);
 
 /* ---- acks.c ---- */
 

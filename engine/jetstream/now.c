@@ -73,6 +73,7 @@ static int pull_once(NrdPartition *partition, guint n, GPtrArray *gots)
 {
     NrdJsRound *round = NULL;
     int rc = nrd_js_partition_need_consumer(partition);
+    nrd_js_give_back_wait(partition); /* else it would be there later than who asks now */
     if (rc == 0)
         rc = nrd_js_round_ask(partition, n, n > FEW ? EXPIRES_MS : 0, &round);
     if (rc < 0)

@@ -220,6 +220,7 @@ NrdJsPulls *nrd_js_pulls_new(NrdEngine *engine)
     pulls->watchers = g_hash_table_new_full(g_direct_hash, g_direct_equal, NULL, g_free);
     g_queue_init(&pulls->hand);
     g_mutex_init(&pulls->lock);
+    g_cond_init(&pulls->none_asked);
     nrd_timer_init(&pulls->timer, on_timer, pulls, false);
     return pulls;
 }
@@ -240,6 +241,7 @@ void nrd_js_pulls_free(NrdJsPulls *pulls)
     g_hash_table_unref(pulls->takes);
     g_hash_table_unref(pulls->watchers);
     g_mutex_clear(&pulls->lock);
+    g_cond_clear(&pulls->none_asked);
     g_free(pulls->inbox);
     g_free(pulls);
 }
@@ -280,6 +282,13 @@ void nrd_js_pulls_interrupt(NrdJsPulls *pulls, NrdTopic *topic, int error)
         nrd_js_take_finish(pulls, takes->pdata[i], error);
     for (guint i = 0; i < back->len; i++)
         nrd_js_got_give_back(back->pdata[i]);
+}
+
+/* Before the leases go back: else a record would come to the question of somebody who has just been told to go. */
+void nrd_js_pulls_end(NrdJsPulls *pulls)
+{
+    nrd_js_pulls_interrupt(pulls, NULL, -ENODEV);
+    nrd_js_asked_cancel_all(pulls);
 }
 
 /* What was parked may have gone with the connection. */

@@ -52,8 +52,10 @@ typedef struct NrdJsAsked {
     uint64_t asker;          /* the take that asks what is there now; 0: parked, for whoever waits */
     int64_t asked_ms;        /* monotonic: it was asked for then or later */
     int64_t until_ms;        /* monotonic: then it is over, or was forgotten */
-    natsSubscription *inbox; /* kept until the answer is there, or its time is over */
+    natsSubscription *inbox; /* kept until the answer is there, or its time is over; NULL: not there yet */
+    bool of_round;           /* several may come; round.c takes them */
     bool lost;               /* so it seems: not counted upon, but what comes of it is taken */
+    bool cancelled;          /* its end is on its way: see asked.c */
 } NrdJsAsked;
 
 /* One who waits. Found by its number: who has waited longest has the lowest. */
@@ -90,6 +92,8 @@ struct NrdJsPulls {
     /* guarded by lock */
     GHashTable *takes; /* of Take, by number */
     GHashTable *asked; /* of Asked, by number */
+    guint n_answering; /* pulls out of that table whose answer is being looked at */
+    GCond none_asked;  /* both have come to nothing */
     uint64_t next_number;
     int64_t pinged_ms;    /* monotonic: see nrd_js_asked_ping_locked */
     GQueue hand;          /* of Got, the oldest first */
@@ -139,8 +143,13 @@ void nrd_js_asked_now_locked(NrdJsPulls *pulls, NrdPartition *partition, NrdJsTa
 void nrd_js_asked_fill_locked(NrdJsPulls *pulls, NrdPartition *partition);
 /* Those of the partition, or (NULL) all, are not counted upon any more. */
 void nrd_js_asked_lose_locked(NrdJsPulls *pulls, const NrdPartition *partition);
-/* Takes it out of the table: the caller's (nrd_js_asked_free); or NULL. */
-NrdJsAsked *nrd_js_asked_steal_locked(NrdJsPulls *pulls, uint64_t number);
+/* Takes it out of the table: the caller's, until nrd_js_asked_done, which takes NULL; or NULL. */
+NrdJsAsked *nrd_js_asked_steal(NrdJsPulls *pulls, uint64_t number);
+void nrd_js_asked_done(NrdJsPulls *pulls, NrdJsAsked *asked);
+/* Ends all of them: what settles or gives back from now on makes nothing come to them. */
+void nrd_js_asked_cancel_all(NrdJsPulls *pulls);
+/* Waits until they have ended, for a moment at most. Blocks. */
+void nrd_js_asked_wait_ended(NrdJsPulls *pulls);
 /* Those whose time is over, which others take the place of: to be freed, without the lock. */
 GPtrArray *nrd_js_asked_overdue_locked(NrdJsPulls *pulls, int64_t now_ms);
 int64_t nrd_js_asked_next_ms_locked(NrdJsPulls *pulls); /* when the next one's time is over; INT64_MAX: there is none */
@@ -150,7 +159,7 @@ int64_t nrd_js_asked_sent_ms(NrdJsPulls *pulls, const NrdJsAsked *asked);
 int64_t nrd_js_asked_ping_locked(NrdJsPulls *pulls, int64_t now_ms);
 /* An inbox (taken over) that something may still come to is kept for as long as one of a parked pull. */
 void nrd_js_asked_keep(NrdJsPulls *pulls, NrdPartition *partition, natsSubscription *inbox);
-void nrd_js_asked_free(NrdJsAsked *asked); /* takes NULL */
+void nrd_js_asked_free(NrdJsAsked *asked);
 void nrd_js_asked_free_all(NrdJsPulls *pulls);
 
 /* ---- ask.c ---- */

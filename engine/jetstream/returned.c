@@ -149,5 +149,5 @@ void nrd_js_leases_give_back(NrdPartition *partition)
     }
     g_mutex_unlock(&leases->lock);
     for (guint i = 0; i < replies->len; i++)
-        nrd_js_give_back(partition->topic->engine, replies->pdata[i], &g_array_index(ends, NrdJsLeaseEnd, i));
+        nrd_js_give_back(partition, replies->pdata[i], &g_array_index(ends, NrdJsLeaseEnd, i));
 }

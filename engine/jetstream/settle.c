@@ -124,13 +124,8 @@ static int give_back(NrdPartition *partition, uint64_t offset, uint64_t nonce)
     if (!reply)
         return -ESTALE;
     nrd_js_leases_note_returned(partition, offset); /* first: it may come again at once */
-    nrd_js_give_back(partition->topic->engine, reply, &end);
+    nrd_js_give_back(partition, reply, &end);
     return 0;
-}
-
-void nrd_js_give_back(NrdEngine *engine, const char *reply, const NrdJsLeaseEnd *end)
-{
-    nrd_js_tell_before(engine->conn, reply, "-NAK", end); /* what cannot be sent comes by time */
 }
 
 int nrd_js_partition_settle(NrdPartition *partition, NrdVerb verb, uint64_t offset, uint64_t nonce)
