@@ -40,12 +40,18 @@ static void empty_partial(NrdFraming *framing)
     nrd_partial_budget_give_back(framing->budget, &framing->n_charged);
 }
 
+static void set_why(NrdFraming *framing, const char *why)
+{
+    framing->why = why;
+    framing->why_limit = false;
+}
+
 /* Keeps bytes of a record that they do not end. */
 static int keep(NrdFraming *framing, const uint8_t *data, size_t size)
 {
     int error = nrd_partial_budget_take(framing->budget, framing->partial->len + size, &framing->n_charged);
     if (error < 0)
-        framing->why = "unfinished records take too much memory";
+        set_why(framing, "unfinished records take too much memory");
     else
         g_byte_array_append(framing->partial, data, (guint)size);
     return error;
@@ -62,8 +68,16 @@ typedef struct Piece {
 
 static int too_long(NrdFraming *framing, const char *why)
 {
-    framing->why = why;
+    set_why(framing, why);
     return -EMSGSIZE;
+}
+
+/* Its owner knows what that limit is called. */
+static int record_too_long(NrdFraming *framing, const char *why)
+{
+    int error = too_long(framing, why);
+    framing->why_limit = true;
+    return error;
 }
 
 static int key_too_long(NrdFraming *framing)
@@ -78,8 +92,8 @@ static int find_newline(NrdFraming *framing, const uint8_t *data, size_t size, s
     const uint8_t *newline = memchr(data, '\n', size);
     size_t length = newline ? (size_t)(newline - data) : size;
     if (framing->partial->len + length > max)
-        return too_long(framing, framing->kind == NRD_FRAMING_JSONL ? "its line is too long"
-                                                                    : "it is longer than max_record_bytes");
+        return framing->kind == NRD_FRAMING_JSONL ? too_long(framing, "its line is too long")
+                                                  : record_too_long(framing, "it is longer than a record may be");
     *ret_piece = (Piece){ length + (newline != NULL), length, newline != NULL };
     return 0;
 }
@@ -119,7 +133,7 @@ static int find_bin_end(NrdFraming *framing, const uint8_t *data, size_t size, s
     if (key > framing->max_key)
         return key_too_long(framing);
     if (payload > max_record)
-        return too_long(framing, "its payload is longer than max_record_bytes");
+        return record_too_long(framing, nrd_jsonl_payload_too_long);
     uint64_t left = bin_left(framing, data, size);
     size_t n = (size_t)MIN(left, size);
     *ret_piece = (Piece){ n, n, left == n };
@@ -179,6 +193,7 @@ static int emit_jsonl(NrdFraming *framing, const uint8_t *line, size_t size, Out
 {
     NrdJsonlLine parsed;
     int error = nrd_jsonl_parse(line, size, out->max_record, &parsed, &framing->why);
+    framing->why_limit = error < 0 && framing->why == nrd_jsonl_payload_too_long;
     if (error < 0)
         return error;
     if (!parsed.blank && parsed.record.key_size > framing->max_key) {
@@ -384,7 +399,7 @@ int nrd_framing_end(NrdFraming *framing, NrdFramingEnd when, size_t max_record, 
     if (framing->kind == NRD_FRAMING_JSONL)
         return end_jsonl(framing, when, &out);
     if (framing->kind == NRD_FRAMING_BIN)
-        framing->why = "it is unfinished";
+        set_why(framing, "it is unfinished");
     if (framing->kind == NRD_FRAMING_BIN)
         return end_unfinished(framing, when);
     if (when == NRD_FRAMING_FLUSH)

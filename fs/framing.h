@@ -72,6 +72,7 @@ typedef struct NrdFraming {
     int doomed_error;  /* what it will be told */
     bool may_go_on;    /* the last request may have been cut from a write whose rest comes next */
     const char *why;   /* of the last record refused: one phrase for the log, static */
+    bool why_limit;    /* ... it is longer than max_record */
     /* the head of the request before this one, if it was refused inside a record and may come again (see above), else
      * empty; with what, and how much of the record was left where that request began */
     GByteArray *refused;

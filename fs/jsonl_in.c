@@ -142,12 +142,13 @@ static int read_fields(const Value fields[N_FIELDS], uint8_t *buf, NrdNewRecord 
     return error;
 }
 
+const char nrd_jsonl_payload_too_long[] = "its payload is longer than a record may be";
+
 static int check_sizes(const NrdNewRecord *record, size_t max_record, const char **ret_why)
 {
     if (record->payload_size <= max_record && record->key_size <= NRD_KEY_MAX)
         return 0;
-    *ret_why = record->key_size > NRD_KEY_MAX ? "its key is longer than 64 KiB"
-                                              : "its payload is longer than max_record_bytes";
+    *ret_why = record->key_size > NRD_KEY_MAX ? "its key is longer than 64 KiB" : nrd_jsonl_payload_too_long;
     return -EMSGSIZE;
 }
 

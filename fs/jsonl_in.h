@@ -29,6 +29,9 @@ typedef struct NrdJsonlLine {
     bool blank;          /* no record */
 } NrdJsonlLine;
 
+/* Its limit is max_record, which has a name of its own with whoever gave it. */
+extern const char nrd_jsonl_payload_too_long[];
+
 /* Parses a line (without newline). -EINVAL malformed, -EMSGSIZE payload or key too long; *ret_why then is one phrase for
  * the log, static. */
 int nrd_jsonl_parse(const uint8_t *line, size_t size, size_t max_record, NrdJsonlLine *ret_line,

@@ -103,10 +103,24 @@ static void log_too_much(NrdHandle *handle)
                  (guint64)fs->partials.limit_bytes);
 }
 
+/* The limit may be the engine's, and less than what is set. */
+char *nrd_produce_file_why(NrdHandle *handle)
+{
+    const NrdFraming *framing = &((NrdProduceFile *)handle->state)->framing;
+    if (!framing->why_limit)
+        return g_strdup(framing->why);
+    g_autofree char *set = nrd_topic_config_value(handle->topic, "max_record_bytes");
+    int64_t longest = nrd_topic_max_record_bytes(handle->topic);
+    if (set && g_ascii_strtoll(set, NULL, 10) > longest)
+        return g_strdup_printf("%s: the servers take no more than %" G_GINT64_FORMAT
+                               " bytes, though max_record_bytes is %s",
+                               framing->why, MAX(longest, 0), set);
+    return g_strdup_printf("%s: max_record_bytes is %s", framing->why, set ? set : "not known");
+}
+
 /* Told once for a record: not when the kernel hid the failure and the program sends it again. */
 static void log_refused(NrdHandle *handle, int error)
 {
-    NrdProduceFile *produce = handle->state;
     NrdPlace place = nrd_handle_place(handle);
     if (handle->partition) {
         NrdPartitionInfo info;
@@ -114,7 +128,8 @@ static void log_refused(NrdHandle *handle, int error)
         place.offset = (int64_t)info.next_offset;
         nrd_partition_info_clear(&info);
     }
-    nrd_diag(NRD_LEVEL_WARNING, place, "a record was refused: %s: %s", produce->framing.why, g_strerror(-error));
+    g_autofree char *why = nrd_produce_file_why(handle);
+    nrd_diag(NRD_LEVEL_WARNING, place, "a record was refused: %s: %s", why, g_strerror(-error));
 }
 
 static int feed_locked(NrdHandle *handle, const char *buf, size_t size, WriteWait *wait)
@@ -236,10 +251,10 @@ static void produce_release(NrdHandle *handle, bool last)
     NrdSink sink = produce->sink;
     produce->sink = (NrdSink){ NULL, NULL };
     int dropped = nrd_sink_is_open(sink) ? nrd_produce_file_end_locked(handle, NRD_FRAMING_CLOSE, sink) : 0;
+    g_autofree char *why = dropped < 0 ? nrd_produce_file_why(handle) : NULL;
     g_mutex_unlock(&handle->lock);
-    if (dropped < 0)
-        nrd_diag(NRD_LEVEL_WARNING, nrd_handle_place(handle), "a record that never ended was dropped: %s",
-                 produce->framing.why);
+    if (why)
+        nrd_diag(NRD_LEVEL_WARNING, nrd_handle_place(handle), "a record that never ended was dropped: %s", why);
     if (nrd_sink_is_open(sink))
         nrd_sink_close(sink, closed, handle);
     else

@@ -23,6 +23,9 @@ typedef struct NrdProduceFile {
 /* Ends what the handle has not ended, into sink: see nrd_framing_end. */
 int nrd_produce_file_end_locked(NrdHandle *handle, NrdFramingEnd when, NrdSink sink) NRD_MUST_CHECK;
 
+/* Why a record of it was refused (g_free): a phrase for the log. Under the handle's lock. */
+char *nrd_produce_file_why(NrdHandle *handle);
+
 /* ---- produce_sync.c ---- */
 
 void nrd_produce_file_flush(NrdHandle *handle, fuse_req_t req);

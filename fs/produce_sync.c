@@ -57,9 +57,9 @@ static void sync_part(NrdHandle *handle, SyncWait *wait, NrdSyncScope scope)
     if (nrd_sink_is_open(sink))
         part->unfinished =
             nrd_produce_file_end_locked(handle, scope == NRD_SYNC_OWN ? NRD_FRAMING_FLUSH : NRD_FRAMING_SYNC, sink);
-    if (part->unfinished < 0)
-        nrd_diag(NRD_LEVEL_NOTICE, nrd_handle_place(handle), "an fsync found a record that has not ended: %s",
-                 produce->framing.why);
+    g_autofree char *why = part->unfinished < 0 ? nrd_produce_file_why(handle) : NULL;
+    if (why)
+        nrd_diag(NRD_LEVEL_NOTICE, nrd_handle_place(handle), "an fsync found a record that has not ended: %s", why);
     part->n_writes = produce->n_writes;
     g_mutex_unlock(&handle->lock);
     if (!nrd_sink_is_open(sink)) {

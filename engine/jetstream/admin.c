@@ -53,7 +53,7 @@ static void free_orphan(Orphan *orphan)
 static int fence(NrdEngine *engine, const Orphan *orphan, bool *ret_alive)
 {
     NrdJsEntry entry = { .name = NULL };
-    int rc = nrd_js_store_remove(engine, orphan->record->name, orphan->revision, NULL);
+    int rc = nrd_js_store_remove(engine, orphan->record->name, orphan->revision, NULL, NULL);
     if (rc == 0 || rc == -EBUSY)
         rc = nrd_js_store_get(engine, orphan->record->name, &entry, NULL);
     *ret_alive = rc == 0 && nrd_js_entry_has_id(&entry, orphan->record->id);
@@ -146,7 +146,7 @@ static int create_admin_held(NrdEngine *engine, const NrdTopicRecord *record, Nr
         nrd_js_streams_abandon_admin_held(engine, record);
         return rc;
     }
-    rc = nrd_js_store_put(engine, record, revision, &written, ret_why);
+    rc = nrd_js_store_put(engine, record, revision, &written, NULL, ret_why);
     if (rc == -EBUSY) { /* another daemon was faster; for certain, as no other failure is */
         nrd_js_streams_abandon_admin_held(engine, record);
         rc = -EEXIST;
@@ -193,12 +193,14 @@ static int remove_record_admin_held(NrdTopic *topic, const NrdTopicRecord *recor
 {
     NrdEngine *engine = topic->engine;
     g_autofree char *why = NULL;
-    int rc = nrd_js_store_remove(engine, topic->name, revision, &why);
+    bool open;
+    int rc = nrd_js_store_remove(engine, topic->name, revision, &open, &why);
     (void)!nrd_js_follow_admin_held(engine, NULL);
     if (rc == 0)
         nrd_js_streams_abandon_admin_held(engine, record);
     else
-        nrd_topic_refuse(topic, NRD_NO_PARTITION, "the topic was not deleted: %s", why ? why : g_strerror(-rc));
+        nrd_topic_refuse(topic, NRD_NO_PARTITION, "the topic was not deleted: %s%s", why ? why : g_strerror(-rc),
+                         open ? "; if that has come to the servers all the same, it is soon gone" : "");
     return rc;
 }
 
@@ -273,7 +275,7 @@ static void undo(const Removal *removal, const NrdTopicRecord *record, bool in_d
 /* From now on a removal or change that another mount has begun fails, and this one does when another begins. */
 static int claim(NrdTopic *topic, const NrdTopicRecord *record, uint64_t *revision)
 {
-    int rc = nrd_js_store_put(topic->engine, record, *revision, revision, NULL);
+    int rc = nrd_js_store_put(topic->engine, record, *revision, revision, NULL, NULL);
     if (rc == 0)
         nrd_js_topic_put_record(topic, nrd_topic_record_copy(record), *revision);
     return rc;

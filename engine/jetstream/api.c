@@ -44,26 +44,47 @@ void nrd_js_nudge(NrdJsConn *conn, const char *subject, unsigned n)
         nrd_js_tell_headers(conn, subject, never);
 }
 
-/* Asks until there is an answer, whatever it says, or no patience left. stores: it is published to a stream. */
-static int ask_for(NrdJsConn *conn, const char *subject, const char *const *headers, const void *data, size_t size,
-                   bool stores, int64_t patience_ms, NrdJsReadFn *read, void *ret_value, char **ret_why)
+/* What is asked until there is an answer. */
+typedef struct Question {
+    const char *subject;
+    const char *const *headers; /* as of nrd_js_request */
+    const void *data;
+    size_t size;
+    bool stores;       /* it is published to a stream */
+    unsigned n_nudges; /* that were sent for it, each four times as much as the one before */
+    bool open;         /* it may have come there without an answer */
+    NrdJsReadFn *read;
+    void *ret_value;
+} Question;
+
+static void nudge(NrdJsConn *conn, Question *question)
 {
-    unsigned n_nudges = 0;
+    if (question->stores && question->n_nudges < MOST_NUDGES)
+        nrd_js_nudge(conn, question->subject, 1u << (2 * question->n_nudges++));
+}
+
+/* Until there is an answer, whatever it says, or no patience left. */
+static int ask_for(NrdJsConn *conn, Question *question, int64_t patience_ms, char **ret_why)
+{
     int64_t deadline_ms = nrd_clock_mono_ms() + patience_ms;
+    int64_t try_ms = question->stores ? STORED_MS : TRY_MS;
     if (ret_why)
         g_clear_pointer(ret_why, g_free);
     for (;;) {
         natsMsg *msg = NULL;
         int64_t left_ms = deadline_ms - nrd_clock_mono_ms();
-        int rc = nrd_js_ask(conn, subject, headers, data, size, CLAMP(left_ms, 1, stores ? STORED_MS : TRY_MS), &msg);
+        int rc = nrd_js_ask(conn, question->subject, question->headers, question->data, question->size,
+                            CLAMP(left_ms, 1, try_ms), &msg);
         if (rc == 0) {
-            rc = read(natsMsg_GetData(msg), (size_t)natsMsg_GetDataLength(msg), ret_value, ret_why);
+            rc = question->read(natsMsg_GetData(msg), (size_t)natsMsg_GetDataLength(msg), question->ret_value, ret_why);
             natsMsg_Destroy(msg);
         }
+        if (rc == -ETIMEDOUT || rc == -ENODEV)
+            question->open = true;
         if (rc != -EAGAIN && rc != -ETIMEDOUT)
             return rc;
-        if (stores && rc == -ETIMEDOUT && n_nudges < MOST_NUDGES)
-            nrd_js_nudge(conn, subject, 1u << (2 * n_nudges++));
+        if (rc == -ETIMEDOUT)
+            nudge(conn, question);
         if (nrd_clock_mono_ms() + PAUSE_MS >= deadline_ms)
             return no_answer(conn, patience_ms, ret_why);
         if (!nrd_js_pause(conn, PAUSE_MS))
@@ -75,7 +96,10 @@ static int ask_api(NrdJsConn *conn, const char *verb, const char *stream, const 
                    NrdJsReadFn *read, void *ret_value, char **ret_why)
 {
     g_autofree char *subject = g_strdup_printf("$JS.API.%s.%s", verb, stream);
-    return ask_for(conn, subject, NULL, json, strlen(json), false, patience_ms, read, ret_value, ret_why);
+    Question question = {
+        .subject = subject, .data = json, .size = strlen(json), .read = read, .ret_value = ret_value
+    };
+    return ask_for(conn, &question, patience_ms, ret_why);
 }
 
 /* For requests whose answer says nothing but whether they succeeded. */
@@ -258,7 +282,7 @@ int nrd_js_message_get(NrdJsConn *conn, const char *stream, uint64_t sequence, c
 }
 
 int nrd_js_put(NrdJsConn *conn, const char *subject, const void *data, size_t size, const NrdJsPut *how,
-               uint64_t *ret_sequence, char **ret_why)
+               uint64_t *ret_sequence, bool *ret_open, char **ret_why)
 {
     char number[24];
     const char *headers[11] = { NULL };
@@ -277,11 +301,29 @@ int nrd_js_put(NrdJsConn *conn, const char *subject, const void *data, size_t si
         headers[n++] = "KV-Operation";
         headers[n++] = "DEL";
     }
-    return ask_for(conn, subject, headers, data, size, true, NRD_JS_PATIENCE_MS, nrd_js_read_published, ret_sequence,
-                   ret_why);
+    Question question = { .subject = subject,
+                          .headers = headers,
+                          .data = data,
+                          .size = size,
+                          .stores = true,
+                          .read = nrd_js_read_published,
+                          .ret_value = ret_sequence };
+    int rc = ask_for(conn, &question, NRD_JS_PATIENCE_MS, ret_why);
+    *ret_open |= question.open;
+    return rc;
 }
 
-int nrd_js_probe_last(NrdJsConn *conn, const char *subject, int64_t patience_ms, uint64_t *ret_last, char **ret_why)
+int nrd_js_probe_last(NrdJsConn *conn, const char *subject, int64_t patience_ms, unsigned *n_nudges, uint64_t *ret_last,
+                      char **ret_why)
 {
-    return ask_for(conn, subject, never, "", 0, true, patience_ms, nrd_js_read_wrong_last, ret_last, ret_why);
+    Question question = { .subject = subject,
+                          .headers = never,
+                          .data = "",
+                          .stores = true,
+                          .n_nudges = *n_nudges,
+                          .read = nrd_js_read_wrong_last,
+                          .ret_value = ret_last };
+    int rc = ask_for(conn, &question, patience_ms, ret_why);
+    *n_nudges = question.n_nudges;
+    return rc;
 }

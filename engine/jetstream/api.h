@@ -68,9 +68,9 @@ typedef struct NrdJsPut {
 } NrdJsPut;
 
 /* Publishes and waits: the sequence. -EBUSY when the stream ends elsewhere, or has something of its subject: then it was not
- * stored, and will not be. Another failure leaves open whether it was. */
+ * stored, and will not be. Another failure leaves open whether it was when *ret_open, which is set then. */
 int nrd_js_put(NrdJsConn *conn, const char *subject, const void *data, size_t size, const NrdJsPut *how,
-               uint64_t *ret_sequence, char **ret_why) NRD_MUST_CHECK;
+               uint64_t *ret_sequence, bool *ret_open, char **ret_why) NRD_MUST_CHECK;
 
 /* A server that leads a stream again, after others have, may take it to end where it ended for him (2.9: "high message lag").
  * Until as many messages have come as the others had meanwhile, refused ones included, it loses each of them, without an answer.
@@ -78,8 +78,9 @@ int nrd_js_put(NrdJsConn *conn, const char *subject, const void *data, size_t si
 void nrd_js_nudge(NrdJsConn *conn, const char *subject, unsigned n);
 
 /* The last sequence of the whole stream that takes the subject, behind all that reached its leader before: by publishing what
- * is stored only at a sequence that no stream has. Nothing is stored. */
-int nrd_js_probe_last(NrdJsConn *conn, const char *subject, int64_t patience_ms, uint64_t *ret_last,
+ * is stored only at a sequence that no stream has. Nothing is stored. *n_nudges: how often that was helped on, 0 before the
+ * first of several tries; each time it is by more. */
+int nrd_js_probe_last(NrdJsConn *conn, const char *subject, int64_t patience_ms, unsigned *n_nudges, uint64_t *ret_last,
                       char **ret_why) NRD_MUST_CHECK;
 
 #endif

@@ -213,10 +213,12 @@ int nrd_js_store_next(NrdEngine *engine, uint64_t sequence, NrdJsEntry *ret_entr
 int nrd_js_store_get(NrdEngine *engine, const char *name, NrdJsEntry *ret_entry, char **ret_why) NRD_MUST_CHECK;
 /* Whether it is a record of that incarnation. Pure. */
 bool nrd_js_entry_has_id(const NrdJsEntry *entry, const char *id);
-/* -EBUSY: the record is not at that revision (0: there is none, or it was removed). Blocks. */
+/* -EBUSY: the record is not at that revision (0: there is none, or it was removed). *ret_open (NULL: who asks looks for himself):
+ * whether a failure leaves open if it was written. Blocks. */
 int nrd_js_store_put(NrdEngine *engine, const NrdTopicRecord *record, uint64_t revision, uint64_t *ret_revision,
-                     char **ret_why) NRD_MUST_CHECK;
-int nrd_js_store_remove(NrdEngine *engine, const char *name, uint64_t revision, char **ret_why) NRD_MUST_CHECK;
+                     bool *ret_open, char **ret_why) NRD_MUST_CHECK;
+int nrd_js_store_remove(NrdEngine *engine, const char *name, uint64_t revision, bool *ret_open,
+                        char **ret_why) NRD_MUST_CHECK;
 /* Writes the record as it is, at a revision of its own: a change or removal that others have begun, or that is still on its
  * way, comes too late. Not there: the topic has no record of that incarnation. Blocks. */
 int nrd_js_store_touch(NrdEngine *engine, const char *name, const char *id, bool *ret_there) NRD_MUST_CHECK;

@@ -20,9 +20,10 @@ static int copy_record(NrdTopic *topic, NrdTopicRecord **ret_record, uint64_t *r
 
 /* Another daemon that changed the topic at the same time was faster: its change is there when this returns -EBUSY, and ours
  * can be made again on top of it. *revision becomes that of the record. Guard held. Blocks. */
-static int replace_record(NrdTopic *topic, const NrdTopicRecord *record, uint64_t *revision, char **ret_why)
+static int replace_record(NrdTopic *topic, const NrdTopicRecord *record, uint64_t *revision, bool *ret_open,
+                          char **ret_why)
 {
-    int rc = nrd_js_store_put(topic->engine, record, *revision, revision, ret_why);
+    int rc = nrd_js_store_put(topic->engine, record, *revision, revision, ret_open, ret_why);
     if (rc == 0)
         nrd_js_topic_put_record(topic, nrd_topic_record_copy(record), *revision);
     if (rc != -EBUSY)
@@ -52,13 +53,12 @@ typedef struct Change {
 #define HEADER_BYTES ((LONGEST_KEY + 2) / 3 * 4 + 512)
 #define MAX_TRIES 10 /* against daemons that keep changing the same topic */
 
-/* What was sent and not answered may be written all the same; without the bucket nothing was sent. */
-static void tell_not_written(NrdTopic *topic, int rc, const char *why)
+/* What was sent and not answered may be written all the same. */
+static void tell_not_written(NrdTopic *topic, int rc, bool open, const char *why)
 {
-    g_autofree char *fault = nrd_js_bucket_fault(topic->engine);
     nrd_topic_refuse(topic, NRD_NO_PARTITION, "the topic's record could not be written: %s; %s",
                      why ? why : g_strerror(-rc),
-                     fault ? "nothing was changed" : "once the servers answer, its config shows whether it was");
+                     open ? "once the servers answer, its config shows whether it was" : "nothing was changed");
 }
 
 /* Once. -EBUSY: see replace_record. Guard held. */
@@ -66,7 +66,7 @@ static int try_change(NrdTopic *topic, const Change *change)
 {
     NrdTopicRecord *before = NULL, *record;
     uint64_t revision;
-    bool same = false;
+    bool same = false, open = false;
     g_autofree char *why = NULL;
     int rc = copy_record(topic, &before, &revision);
     if (rc < 0)
@@ -75,9 +75,9 @@ static int try_change(NrdTopic *topic, const Change *change)
     rc = change->apply(topic, record, change, &same);
     bool writes = rc == 0 && !same;
     if (writes)
-        rc = replace_record(topic, record, &revision, &why);
+        rc = replace_record(topic, record, &revision, &open, &why);
     if (writes && rc < 0 && rc != -EBUSY)
-        tell_not_written(topic, rc, why);
+        tell_not_written(topic, rc, open, why);
     if (rc == 0 && change->finish)
         rc = change->finish(topic, change, before, record, revision);
     nrd_topic_record_free(before);
@@ -226,7 +226,7 @@ static int put_back(NrdTopic *topic, const NrdTopicRecord *before, uint64_t revi
 {
     int rc = nrd_js_topic_update_streams(topic->engine, before, (uint32_t)before->config.partitions, ret_why);
     if (rc == 0)
-        rc = replace_record(topic, before, &revision, ret_why);
+        rc = replace_record(topic, before, &revision, NULL, ret_why);
     if (rc < 0 && !*ret_why)
         *ret_why = g_strdup(rc == -EBUSY ? "another mount has changed them since" : g_strerror(-rc));
     return rc;

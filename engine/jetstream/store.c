@@ -67,7 +67,7 @@ static int revision_of(NrdEngine *engine, const char *name, uint64_t *ret_revisi
 
 /* One try. -EAGAIN: the bucket has grown meanwhile, perhaps by something of another key. */
 static int try_write(NrdEngine *engine, const char *name, GBytes *text, uint64_t revision, uint64_t *ret_revision,
-                     char **ret_why)
+                     bool *ret_open, char **ret_why)
 {
     NrdJsStreamInfo bucket;
     uint64_t now = 0;
@@ -88,7 +88,7 @@ static int try_write(NrdEngine *engine, const char *name, GBytes *text, uint64_t
         return -EBUSY;
     const void *data = text ? g_bytes_get_data(text, &size) : "";
     NrdJsPut how = { .last_seq = bucket.last_seq, .first = revision == 0, .tombstone = !text };
-    rc = nrd_js_put(engine->conn, subject, data, size, &how, ret_revision, ret_why);
+    rc = nrd_js_put(engine->conn, subject, data, size, &how, ret_revision, ret_open, ret_why);
     return rc == -EBUSY ? -EAGAIN : rc;
 }
 
@@ -96,31 +96,34 @@ static int try_write(NrdEngine *engine, const char *name, GBytes *text, uint64_t
 
 /* text NULL: a removal. */
 static int write_entry(NrdEngine *engine, const char *name, GBytes *text, uint64_t revision, uint64_t *ret_revision,
-                       char **ret_why)
+                       bool *ret_open, char **ret_why)
 {
+    bool open = false;
     int64_t until_ms = nrd_clock_mono_ms() + NRD_JS_PATIENCE_MS;
     int rc = -EAGAIN;
     for (int i = 0; rc == -EAGAIN && nrd_clock_mono_ms() < until_ms; i++) {
         if (i > 0 && !nrd_js_pause(engine->conn, g_random_int_range(0, MIN(i, PAUSE_MS) + 1)))
-            return -ENODEV;
-        rc = try_write(engine, name, text, revision, ret_revision, ret_why);
+            return -ENODEV; /* no try is open */
+        rc = try_write(engine, name, text, revision, ret_revision, &open, ret_why);
     }
+    if (ret_open)
+        *ret_open = open;
     return rc == -EAGAIN ? -EBUSY : rc;
 }
 
 int nrd_js_store_put(NrdEngine *engine, const NrdTopicRecord *record, uint64_t revision, uint64_t *ret_revision,
-                     char **ret_why)
+                     bool *ret_open, char **ret_why)
 {
     size_t size;
     char *text = nrd_topic_record_encode(record, &size);
     g_autoptr(GBytes) bytes = g_bytes_new_take(text, size);
-    return write_entry(engine, record->name, bytes, revision, ret_revision, ret_why);
+    return write_entry(engine, record->name, bytes, revision, ret_revision, ret_open, ret_why);
 }
 
-int nrd_js_store_remove(NrdEngine *engine, const char *name, uint64_t revision, char **ret_why)
+int nrd_js_store_remove(NrdEngine *engine, const char *name, uint64_t revision, bool *ret_open, char **ret_why)
 {
     uint64_t sequence;
-    return write_entry(engine, name, NULL, revision, &sequence, ret_why);
+    return write_entry(engine, name, NULL, revision, &sequence, ret_open, ret_why);
 }
 
 bool nrd_js_entry_has_id(const NrdJsEntry *entry, const char *id)
@@ -147,7 +150,7 @@ int nrd_js_store_touch(NrdEngine *engine, const char *name, const char *id, bool
         *ret_there = rc == 0 && nrd_js_entry_has_id(&entry, id);
         uint64_t revision;
         if (*ret_there)
-            rc = write_entry(engine, name, entry.text, entry.revision, &revision, NULL);
+            rc = write_entry(engine, name, entry.text, entry.revision, &revision, NULL, NULL);
         nrd_js_entry_clear(&entry);
     }
     return rc == -ENOENT ? 0 : rc;

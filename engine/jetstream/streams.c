@@ -174,10 +174,11 @@ static int probe(const Work *work, const char *stream, const char *closed, uint6
 {
     NrdJsConn *conn = work->engine->conn;
     int64_t until_ms = nrd_clock_mono_ms() + NRD_JS_PATIENCE_MS;
+    unsigned n_nudges = 0;
     for (;;) {
         NrdJsStreamInfo info;
         int64_t asked_ms = nrd_clock_mono_ms();
-        int rc = nrd_js_probe_last(conn, closed, PROBE_MS, ret_last, ret_why);
+        int rc = nrd_js_probe_last(conn, closed, PROBE_MS, &n_nudges, ret_last, ret_why);
         bool answered = rc != -EIO || nrd_clock_mono_ms() - asked_ms < PROBE_MS / 2;
         if (answered || nrd_clock_mono_ms() >= until_ms)
             return rc;

@@ -14,10 +14,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from nats import Cluster, Listener, Relay, why_not
+from nats import Cluster, Listener, Relay, shut, why_not
 from support import (ROOT, Background, Consumer, configure, fails, log, metric, number, open_fails, produce,
                      read_file, wait_for, write_all, write_file, xattr)
 from test_jetstream import fnv1a, m, mount_on, name, own_servers, read_or_none, servers, stream_of  # noqa: F401 (fixtures)
+from test_jetstream_leases import one_server  # noqa: F401 (a fixture)
 from test_monitoring import promtool
 
 pytestmark = [
@@ -833,6 +834,48 @@ def test_a_server_that_leads_a_partition_again(own_servers, mount_on):  # noqa: 
     own_servers.step_down(stream, lambda leader: leader is first)
     produce(part, "behind")
     assert log(part) == b"".join(b"%d\n" % n for n in range(30)) + b"behind\n"
+
+
+class Forgetful(Relay):
+    """Before a server that loses so many messages on one subject, which it says nothing to."""
+
+    def __init__(self, server, subject, n):
+        self.publish = re.compile(rb"HPUB " + subject + rb" (?:(\S+) )?\d+ \d+\r\n")
+        self.n_left = n
+        self.unheard = set()
+        super().__init__(server)
+
+    def carry(self, source, target, way):
+        try:
+            file = source.makefile("rb")
+            while line := file.readline():
+                target.sendall(self.seen(line, way, file))
+        except OSError:
+            pass  # its end
+        shut(source, target)
+
+    def seen(self, line, way, file):
+        """The line, with what belongs to it, unless it is an answer that nobody gets."""
+        words = line.split()
+        if words[0] in (b"PUB", b"HPUB", b"MSG", b"HMSG"):
+            line += file.read(int(words[-1]) + 2)
+        found = self.publish.match(line)
+        if found and self.n_left > 0:
+            self.n_left -= 1
+            self.unheard.add(found[1])
+        return b"" if way == "back" and words[0] in (b"MSG", b"HMSG") and words[1] in self.unheard else line
+
+
+def test_a_removal_helps_a_leader_on_that_loses_messages(one_server, mount_on):  # noqa: F811
+    """By more and more of them, as it may be behind by many."""
+    relay = Forgetful(one_server.servers[0], rb"narad\.t\.\S+\.closed\.\S+", 300)
+    try:
+        m = mount_on(relay)
+        m.make("t")
+        os.rmdir(m.topic("t"))
+        assert relay.n_left == 0
+    finally:
+        relay.end()
 
 
 # -- many partitions, several mounts

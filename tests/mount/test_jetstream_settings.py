@@ -4,15 +4,18 @@ import errno
 import json
 import os
 import re
+import struct
 import subprocess
 import time
 
 import pytest
 
 from copying import NARADCTL
-from nats import Cluster, why_not
-from support import NARADFS, ROOT, Background, Mount, configure, fails, log, produce, read_file, write_file, xattr
+from nats import Cluster, Relay, why_not
+from support import (NARADFS, ROOT, Background, Mount, configure, fails, log, produce, read_file, wait_for, write_all,
+                     write_file, xattr)
 from test_jetstream import mount_on, servers, stream_of  # noqa: F401 (fixtures)
+from test_jetstream_leases import one_server  # noqa: F401 (a fixture)
 
 pytestmark = [
     pytest.mark.skipif(bool(why_not()), reason=str(why_not())),
@@ -256,6 +259,60 @@ def test_naradctl_says_why_the_servers_have_not_taken_it(tmp_path, mount_on):
         said = [Background(refused, *words) for words in (
             change, ("delete", "--yes", m.topic("u")), ("ctl", m.part("v"), "seek", "0"))]
         assert all("no NATS server c" in each.join(100) for each in said), [each.value for each in said]
-        assert "config shows whether it was" in said[0].value and '"delete ' in said[1].value
+        assert "nothing was changed" in said[0].value and '"delete ' in said[1].value
+    finally:
+        one.end()
+
+
+def test_naradctl_says_what_became_of_a_change(one_server, mount_on):  # noqa: F811
+    """Servers that refuse it have not made it, nor that which never came to them; of what they do not answer it is not known."""
+    relay = Relay(one_server.servers[0])
+    try:
+        m = mount_on(relay)
+        m.make("t")
+        topic = m.topic("t")
+        config = one_server.stream_info("KV_narad")["config"]
+        most = config["max_msg_size"]
+        one_server.ask("$JS.API.STREAM.UPDATE.KV_narad", json.dumps({**config, "max_msg_size": 8}).encode())
+        said = refused("config", topic, "linger_ms=7")
+        assert "the NATS servers answered: " in said and "size" in said and "nothing was changed" in said
+        assert "once the servers answer" not in said
+        assert "was not deleted: the NATS servers answered" in refused("delete", "--yes", topic)
+        one_server.ask("$JS.API.STREAM.UPDATE.KV_narad", json.dumps({**config, "max_msg_size": most}).encode())
+        assert xattr(topic, "linger_ms") == "100"
+        relay.last = b"Nats-Expected-Last-Sequence"  # a change, and not a question
+        said = refused("config", topic, "linger_ms=8")
+        assert "gave no answer" in said or "no NATS server could be reached" in said
+        assert "once the servers answer, its config shows whether it was" in said
+        relay.last, relay.lost = None, set()
+        wait_for(lambda: xattr(topic, "linger_ms") == "8", "the change, which has come to the servers", 60)
+    finally:
+        relay.end()
+
+
+def refusals_of_long_records(m, limit):
+    """What the log says of records that are a byte longer than that, in each framing."""
+    part = m.make("t")
+    long = b"z" * (limit + 1)
+    said = []
+    for name, text in (("produce", long + b"\n"), ("produce.jsonl", b'{"payload":"' + long + b'"}\n'),
+                       ("produce.bin", struct.pack(">II", 0, len(long)) + long)):
+        before = len(m.stderr())
+        with open(f"{part}/{name}", "wb", buffering=0) as file:
+            assert fails(lambda file=file, text=text: write_all(file.fileno(), text)) == errno.EMSGSIZE, name
+        said.append(m.stderr()[before:])
+    return said
+
+
+@pytest.mark.parametrize("settings, limit, words", [
+    ("", (1 << 20) - 63 * 1024, "the servers take no more than 984064 bytes, though max_record_bytes is 1048576"),
+    ("max_payload: 8388608\n", 1 << 20, "max_record_bytes is 1048576"),
+])
+def test_the_limit_that_a_record_is_longer_than_is_named(tmp_path, mount_on, settings, limit, words):
+    one = Cluster(tmp_path / "one", 1, settings).start()
+    try:
+        for said in refusals_of_long_records(mount_on(one), limit):
+            assert f"longer than a record may be: {words}: Message too long" in said, said
+            assert said.count("a record was refused") == 1, said
     finally:
         one.end()
