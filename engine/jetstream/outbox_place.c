@@ -52,12 +52,11 @@ bool nrd_js_outbox_pass_locked(NrdJsOutbox *outbox, NrdJsOut *record)
 bool nrd_js_outbox_tell_passed_locked(NrdJsOutbox *outbox)
 {
     bool news = false;
+    nrd_js_outbox_say_passed_locked(outbox);
     for (GList *link = outbox->records.head; link; link = link->next) {
         NrdJsOut *record = link->data;
         news |= record->passed && !record->told;
         record->told |= record->passed;
     }
-    if (news)
-        nrd_js_outbox_say_passed_locked(outbox);
     return news;
 }

@@ -105,7 +105,7 @@ NrdJsOut *nrd_js_outbox_take_up_locked(NrdJsOutbox *outbox);
 void nrd_js_outbox_say_locked(NrdJsOutbox *outbox, NrdLevel level, const NrdPartition *partition, const char *format,
                               ...) G_GNUC_PRINTF(4, 5);
 void nrd_js_outbox_unlock(NrdJsOutbox *outbox); /* ... and then says them; the outbox may be gone by then */
-/* What of this run's is in doubt, in the log and in the topic's status. */
+/* What of this run's is in doubt, in the log and in the topic's status: of partitions with something that was not told yet. */
 void nrd_js_outbox_say_passed_locked(NrdJsOutbox *outbox);
 
 /* Those who wait for records below `number` are answered; with an error all of them. Without one the writer is told, once, of

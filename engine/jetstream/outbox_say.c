@@ -74,19 +74,21 @@ void nrd_js_outbox_say_locked(NrdJsOutbox *outbox, NrdLevel level, const NrdPart
     g_ptr_array_add(outbox->sayings, saying);
 }
 
-/* Of that partition; NULL: none. */
+/* Of that partition; NULL: none, or nothing new is to be told of it. */
 static const NrdJsOut *first_passed_locked(const NrdJsOutbox *outbox, const NrdPartition *partition, guint *ret_n)
 {
     const NrdJsOut *first = NULL;
+    bool news = false;
     *ret_n = 0;
     for (GList *link = outbox->records.head; link; link = link->next) {
         const NrdJsOut *record = link->data;
         if (!record->passed || record->partition != partition)
             continue;
         first = first ? first : record;
+        news |= !record->told;
         (*ret_n)++;
     }
-    return first;
+    return news ? first : NULL;
 }
 
 void nrd_js_outbox_say_passed_locked(NrdJsOutbox *outbox)

@@ -701,6 +701,39 @@ def test_a_record_in_doubt_holds_up_no_other(tmp_path, mount_on, anew):  # noqa:
         cluster.end()
 
 
+def test_what_is_in_doubt_in_one_partition_is_not_told_again_for_another(one_server, mount_on):  # noqa: F811
+    """Each is told when it comes to that."""
+    relay = Relay(one_server.servers[0])
+    try:
+        m = mount_on(relay)
+        m.make("t", partitions=3)
+        topic = m.topic("t")
+        keys = {fnv1a(str(n).encode()) % 3: str(n) for n in range(20)}
+        fd = os.open(topic + "/produce.jsonl", os.O_WRONLY)
+
+        def written(number):
+            os.write(fd, json.dumps({"key": keys[number], "payload": "x"}).encode() + b"\n")
+            return fd
+
+        def told():
+            return [re.search(r"partition=(\d+)", line)[1] for line in m.stderr().splitlines()
+                    if "which decides it, or the writer closes" in line]
+
+        for number in range(2):
+            assert xattr(m.part("t", number), "poisoned") == "0"
+            relay.lost = {"back"}
+            assert fails(os.fsync, written(number)) == errno.EIO
+            relay.lost = set()
+            relay.cut()
+            make_anew(one_server, stream_of(topic, number))
+            wait_for(lambda each=m.part("t", number): "made anew" in xattr(each, "poison_reason"), "the poison", 40)
+            assert fails(os.fsync, written(2)) == errno.EIO
+        assert told() == ["00000", "00001"]
+        assert fails(os.close, fd) == errno.EIO
+    finally:
+        relay.end()
+
+
 # -- what somebody has deleted on the servers
 
 
