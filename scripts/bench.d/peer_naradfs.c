@@ -1,5 +1,6 @@
 /* naradfs: `address` is topics/ of the mount; a queue is a topic of one partition. Records are put and taken as lines and
- * through consume.bin; one record at a time is a read of consume, settled by its fsync. */
+ * through consume.bin; one record at a time is a write with O_DSYNC, which is its commit too, and a read of consume, settled
+ * by its fsync. */
 #define _GNU_SOURCE
 #include "peer.h"
 
@@ -20,7 +21,7 @@
 struct Connection {
     const char *address;
     char queue[MAX_QUEUE]; /* that the descriptors are of */
-    int produce, consume, ack, bin;
+    int produce, produce_one, consume, ack, bin;
     char *buf, *receipts;
     size_t n_receipts; /* bytes */
     size_t n_taken;
@@ -30,7 +31,7 @@ static Connection *open_connection(const char *address)
 {
     Connection *c = calloc(1, sizeof *c);
     c->address = address;
-    c->produce = c->consume = c->ack = c->bin = -1;
+    c->produce = c->produce_one = c->consume = c->ack = c->bin = -1;
     c->buf = malloc(LINE_BYTES);
     c->receipts = malloc(MAX_BATCH * RECEIPT_BYTES);
     return c;
@@ -57,6 +58,7 @@ static int use(Connection *c, const char *queue, int *fd, const char *name, int 
 {
     if (strcmp(c->queue, queue) != 0) {
         close_file(&c->produce);
+        close_file(&c->produce_one);
         close_file(&c->consume);
         close_file(&c->ack);
         close_file(&c->bin);
@@ -77,14 +79,15 @@ static void make(Connection *c, const char *queue)
 
 static void put(Connection *c, const char *queue, const char *payload, size_t size, size_t n)
 {
-    int fd = use(c, queue, &c->produce, "produce", O_WRONLY);
+    int fd = n == 1 ? use(c, queue, &c->produce_one, "produce", O_WRONLY | O_DSYNC)
+                    : use(c, queue, &c->produce, "produce", O_WRONLY);
     char *at = c->buf;
     for (size_t i = 0; i < n; i++) {
         memcpy(at, payload, size);
         at[size] = '\n';
         at += size + 1;
     }
-    if (write(fd, c->buf, (size_t)(at - c->buf)) != at - c->buf || fsync(fd) < 0)
+    if (write(fd, c->buf, (size_t)(at - c->buf)) != at - c->buf || (n > 1 && fsync(fd) < 0))
         fail("produce", strerror(errno));
 }
 
