@@ -1,6 +1,7 @@
 /* See codec.h. */
 #include "engine/log/frames/codec.h"
 
+#include "engine/base/beside.h"
 #include "engine/log/frames/frame.h"
 
 #include <errno.h>
@@ -8,22 +9,21 @@
 #include <stdbool.h>
 #include <string.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #define N_CONTEXTS 4
 
-/* From this size on a payload is compressed by several threads of zstd's own, on parts of half a MiB (its least) or more;
- * still as one zstd frame. */
+/* From this size on a payload is compressed in parts beside each other, which are zstd frames of their own, one behind the
+ * other (RFC 8878, 3.1). That costs a third of a percent of the bytes of two parts. The threads of zstd's own were slower
+ * here than one of ours: 2.6 to 3.0 ms for 1.1 MiB at level 3, where one thread takes 2.3, and two parts 1.2. */
 #define WIDE_BYTES ((size_t)1 << 20)
-#define WIDE_MAX_WORKERS 4
+#define PART_MIN_BYTES ((size_t)512 * 1024)
 
 /* Of a zstd block (RFC 8878, 3.1.1.2). */
 #define BLOCK_MAX_BYTES ((size_t)128 * 1024)
 #define BLOCK_HEADER_BYTES 3
 
 static GMutex context_lock;
-/* guarded by context_lock: the context with the threads; NULL while somebody uses it */
-static ZSTD_CCtx *wide_compressor;
-static bool has_wide; /* it was made, or cannot be */
 /* guarded by context_lock: contexts that nobody uses */
 static ZSTD_CCtx *idle_compressors[N_CONTEXTS];
 static unsigned n_idle_compressors;
@@ -52,51 +52,65 @@ static void give_compressor(ZSTD_CCtx *context)
     ZSTD_freeCCtx(context);
 }
 
-/* One for the process, so that its threads are few; NULL: somebody uses it, or there is but one processor. */
-static ZSTD_CCtx *take_wide_compressor(void)
+/* Into `to`, where there is room for whatever comes of it; the size, or zstd's error. */
+static size_t compress(int level, const uint8_t *src, size_t size, uint8_t *to)
 {
-    g_mutex_lock(&context_lock);
-    ZSTD_CCtx *context = g_steal_pointer(&wide_compressor);
-    bool make = !has_wide;
-    has_wide = true; /* also when it cannot be made, for want of threads or of memory: nobody tries again */
-    g_mutex_unlock(&context_lock);
-    if (!make)
-        return context;
-    unsigned n_workers = g_get_num_processors(); /* opens a file of the kernel's: not for each commit */
-    n_workers = MIN(n_workers, WIDE_MAX_WORKERS);
-    if (n_workers < 2)
-        return NULL;
-    context = ZSTD_createCCtx();
-    if (context != NULL && ZSTD_isError(ZSTD_CCtx_setParameter(context, ZSTD_c_nbWorkers, (int)n_workers))) {
-        ZSTD_freeCCtx(context); /* zstd was built without threads */
-        context = NULL;
-    }
-    return context;
-}
-
-static void give_wide_compressor(ZSTD_CCtx *context)
-{
-    g_mutex_lock(&context_lock);
-    wide_compressor = context;
-    g_mutex_unlock(&context_lock);
-}
-
-/* False: it was not to be had, or failed; the caller compresses by itself. */
-static bool compress_wide(int level, const uint8_t *src, size_t size, NrdBuffer *out, size_t *ret_size)
-{
-    ZSTD_CCtx *context = take_wide_compressor();
+    ZSTD_CCtx *context = take_compressor();
     if (context == NULL)
-        return false;
-    size_t n = ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, level);
-    if (!ZSTD_isError(n)) /* equal parts: all are done at about the same time */
-        n = ZSTD_CCtx_setParameter(context, ZSTD_c_jobSize, (int)MIN(size / 2 + 1, (size_t)4 << 20));
-    if (!ZSTD_isError(n))
-        n = ZSTD_compress2(context, out->data, out->capacity, src, size);
-    give_wide_compressor(context);
-    if (ZSTD_isError(n))
-        return false;
-    *ret_size = n;
-    return true;
+        return (size_t)-ZSTD_error_memory_allocation;
+    size_t n = ZSTD_compressCCtx(context, to, ZSTD_compressBound(size), src, size, level);
+    give_compressor(context);
+    return n;
+}
+
+typedef struct Part {
+    size_t pos, size; /* in what is compressed */
+    size_t to;        /* where there is room for it */
+    size_t n;         /* what came of it */
+} Part;
+
+typedef struct Parts {
+    int level;
+    const uint8_t *src;
+    uint8_t *to;
+    unsigned n;
+    Part parts[NRD_BESIDE_MAX];
+} Parts;
+
+/* Equal parts: all are done at about the same time. Returns the room that they take. */
+static size_t divide(Parts *parts, size_t size)
+{
+    size_t room = 0;
+    size_t n = size >= WIDE_BYTES ? MIN(size / PART_MIN_BYTES, nrd_beside_n()) : 1;
+    parts->n = (unsigned)n;
+    for (size_t i = 0, pos = 0; i < n; i++) {
+        size_t end = size / n * (i + 1) + (i + 1 == n ? size % n : 0);
+        parts->parts[i] = (Part){ .pos = pos, .size = end - pos, .to = room };
+        room += ZSTD_compressBound(end - pos);
+        pos = end;
+    }
+    return room;
+}
+
+static void compress_part(void *user_data, unsigned i)
+{
+    Parts *parts = user_data;
+    Part *part = &parts->parts[i];
+    part->n = compress(parts->level, parts->src + part->pos, part->size, parts->to + part->to);
+}
+
+/* Moves the parts together; the size of all, or zstd's error of one. */
+static size_t join(Parts *parts)
+{
+    size_t total = 0;
+    for (unsigned i = 0; i < parts->n; i++) {
+        const Part *part = &parts->parts[i];
+        if (ZSTD_isError(part->n))
+            return part->n;
+        memmove(parts->to + total, parts->to + part->to, part->n);
+        total += part->n;
+    }
+    return total;
 }
 
 static ZSTD_DCtx *take_decompressor(void)
@@ -123,18 +137,18 @@ static void give_decompressor(ZSTD_DCtx *context)
 
 int nrd_codec_compress(int level, const uint8_t *src, size_t size, NrdBuffer *out, size_t *ret_size)
 {
-    int r = nrd_buffer_reserve(out, ZSTD_compressBound(size), 0);
+    Parts parts = { .level = level, .src = src };
+    int r = nrd_buffer_reserve(out, divide(&parts, size), 0);
     if (r < 0)
         return r;
-    if (size >= WIDE_BYTES && compress_wide(level, src, size, out, ret_size))
-        return 0;
-    ZSTD_CCtx *context = take_compressor();
-    if (context == NULL)
-        return -ENOMEM;
-    size_t n = ZSTD_compressCCtx(context, out->data, out->capacity, src, size, level);
-    give_compressor(context);
+    parts.to = out->data;
+    if (parts.n == 1)
+        compress_part(&parts, 0);
+    else
+        nrd_beside_run(compress_part, &parts, parts.n);
+    size_t n = join(&parts);
     if (ZSTD_isError(n))
-        return -EIO;
+        return ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation ? -ENOMEM : -EIO;
     *ret_size = n;
     return 0;
 }
