@@ -180,7 +180,8 @@ struct NrdPartition {
 
     /* produce.c */
     GMutex produce_lock;
-    GCond role_free; /* with produce_lock: `committing` became false, or `closed` true */
+    GCond role_free;       /* with produce_lock: `committing` became false, or `closed` true */
+    atomic_uint n_claimed; /* producers; written with produce_lock, a glance needs none */
     /* guarded by produce_lock */
     uint32_t n_entering; /* who waits for the committer role without records */
     bool committing;     /* somebody has it */
@@ -393,6 +394,10 @@ void nrd_produce_shut(NrdPartition *partition);
 
 /* Commits what producers hold now, in the caller's thread; waits for a commit under way. For shutdown. */
 void nrd_produce_flush_all(NrdPartition *partition);
+
+/* Producers that have committed nothing since the last call, and hold nothing, give their claims back, which the next commit
+ * makes anew. Costs a load where there are none. Memory only. */
+void nrd_produce_rest(NrdPartition *partition);
 
 /* Answers who waits for a commit when none can happen any more. The caller has the role and keeps it. */
 void nrd_produce_fail_waiters(NrdPartition *partition, int error);

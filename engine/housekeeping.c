@@ -1,6 +1,6 @@
 /* The loops of the process: retention of open partitions (once a minute), the walk over closed ones (every five minutes),
- * and rest, which closes partitions that nobody uses (after half an hour) and gives back what idle ones keep in memory,
- * and to the system what is free.
+ * and rest, which closes partitions that nobody uses (after half an hour) and gives back what idle ones keep in memory and
+ * what producers that write nothing keep the dispatcher from, and to the system what is free.
  * Each is one thread whatever the number of partitions; an idle partition has no timer. loop.h watches over them.
  * Source: the contract, "Housekeeping"; the seed, Retention, Opening and closing logs. */
 #include "engine/engine_private.h"
@@ -114,6 +114,7 @@ static void rest_partition(NrdPartition *partition, int64_t idle_ms)
 {
     bool holds = atomic_load(&partition->cursor_holds);
     bool idle = nrd_clock_mono_ms() - atomic_load(&partition->used_ms) >= idle_ms;
+    nrd_produce_rest(partition);
     if ((!holds && !idle) || !nrd_partition_pin_if_open(partition))
         return;
     nrd_consume_rest(partition);

@@ -50,6 +50,13 @@ static void unref_producer(gpointer producer)
     nrd_producer_unref(producer);
 }
 
+/* What a round does not take, for want of a claim, comes soon: nobody else may have it in mind, since an attempt to flush it may
+ * have begun before it was there. Produce lock held. */
+static void leave_unclaimed_locked(NrdPartition *partition, const NrdProducer *producer)
+{
+    nrd_produce_arm_linger_locked(partition, producer->failing_errno < 0 ? RETRY_MS : 0);
+}
+
 /* Takes what every producer holds that has made its claim: the role may be the dispatcher's. A producer of a topic that was just deleted may be closed while the round has it. Produce
  * lock held. */
 static void round_begin_locked(NrdPartition *partition, Round *round)
@@ -62,8 +69,12 @@ static void round_begin_locked(NrdPartition *partition, Round *round)
     partition->linger_armed = false;
     for (GList *l = partition->producers.head; l; l = l->next) {
         NrdProducer *producer = l->data;
-        if (producer->pending->n_records == 0 || !(producer->claimed || producer->once))
+        if (producer->pending->n_records == 0)
             continue;
+        if (!producer->claimed && !producer->once) {
+            leave_unclaimed_locked(partition, producer);
+            continue;
+        }
         producer->in_flight = producer->pending;
         producer->pending = producer->spare ? g_steal_pointer(&producer->spare) : nrd_record_batch_new();
         g_ptr_array_add(round->producers, nrd_producer_ref(producer));
@@ -139,6 +150,7 @@ static void producer_committed_locked(NrdProducer *producer, uint64_t first)
     producer->first = first;
     producer->untold_errno = 0;
     producer->failing_errno = 0;
+    producer->committed = true;
     keep_spare_locked(producer, batch);
 }
 

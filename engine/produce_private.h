@@ -17,7 +17,8 @@ struct NrdProducer {
     gint n_refs; /* atomic */
     /* guarded by the partition's produce lock */
     GList link;
-    bool claimed; /* the ingress knows of it: no round takes its records before */
+    bool claimed;   /* the ingress knows of it: no round takes its records before */
+    bool committed; /* something, since nrd_produce_rest looked last */
     bool closed;
     NrdRecordBatch *pending;
     NrdRecordBatch *in_flight; /* what the round under way commits, or NULL */

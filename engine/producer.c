@@ -47,7 +47,10 @@ static int claim_for(NrdProducer *producer, bool asked)
     int rc = claim(partition);
     g_mutex_lock(&partition->produce_lock);
     bool surplus = rc == 0 && (producer->claimed || producer->closed);
-    producer->claimed |= rc == 0 && !surplus;
+    if (rc == 0 && !surplus) {
+        producer->claimed = true;
+        atomic_fetch_add(&partition->n_claimed, 1);
+    }
     if (rc < 0 && !producer->claimed) {
         producer->failing_errno = rc;
         producer->untold_errno = asked ? producer->untold_errno : rc;
@@ -74,6 +77,25 @@ int nrd_produce_claim(NrdPartition *partition, const NrdProducer *one)
     if (found)
         g_ptr_array_unref(found);
     return rc;
+}
+
+void nrd_produce_rest(NrdPartition *partition)
+{
+    unsigned n_given_back = 0;
+    if (atomic_load(&partition->n_claimed) == 0)
+        return;
+    g_mutex_lock(&partition->produce_lock);
+    for (GList *l = partition->producers.head; l; l = l->next) {
+        NrdProducer *producer = l->data;
+        bool rests = !producer->committed && producer->pending->n_records == 0 && !producer->in_flight;
+        producer->committed = false;
+        n_given_back += producer->claimed && rests;
+        producer->claimed &= !rests;
+    }
+    atomic_fetch_sub(&partition->n_claimed, n_given_back);
+    g_mutex_unlock(&partition->produce_lock);
+    for (; n_given_back > 0; n_given_back--)
+        unclaim(partition);
 }
 
 int nrd_local_producer_open(NrdPartition *partition, bool want_ranges, NrdProducer **ret_producer)
@@ -240,6 +262,8 @@ static void on_closed(void *user_data, int error)
     g_queue_unlink(&producer->partition->producers, &producer->link);
     producer->closed = true;
     bool claimed = producer->claimed;
+    if (claimed)
+        atomic_fetch_sub(&producer->partition->n_claimed, 1);
     g_mutex_unlock(&producer->partition->produce_lock);
     if (error < 0 && n_dropped > 0)
         nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(producer->partition),

@@ -1,9 +1,7 @@
 /* A process that produces to a topic is killed at any moment, again and again, on the same data: what was acknowledged is
  * there, and everything once. */
-#include "engine/engine.h"
+#include "engine/engine_private.h"
 #include "engine/io/io.h"
-
-#include "engine/base/diag.h"
 
 #include <glib/gstdio.h>
 #include <pthread.h>
@@ -16,12 +14,13 @@
 
 #define N_ROUNDS 12
 #define N_WRITERS 4
+#define READY "ready\n"
 
 static NrdEngine *open_engine(const char *path, NrdTopic **topic)
 {
     NrdEngine *engine = NULL;
     g_autofree char *why = NULL;
-    NrdEngineOptions options = { .data_path = path };
+    NrdEngineOptions options = { .data_path = path, .idle_close_ms = 400 }; /* a quarter of it between looks */
     if (nrd_engine_open(&options, &engine, &why) < 0)
         g_error("%s", why);
     if (nrd_topic_find(engine, "t", topic) < 0) {
@@ -74,23 +73,43 @@ static void *write_for_ever(void *data)
     return NULL;
 }
 
-/* Handles of partitions that nobody has written to yet. */
-static void open_partitions(NrdTopic *topic)
+/* Who has the partitions' own files open meanwhile. */
+typedef enum Others {
+    OTHERS_NONE,
+    OTHERS_OPEN, /* and has written nothing yet */
+    OTHERS_REST, /* and has written something some time ago */
+} Others;
+
+static void write_once(NrdPartition *partition, NrdProducer *producer, int round)
 {
-    for (uint32_t i = 0; i < nrd_topic_n_partitions(topic); i++) {
-        NrdProducer *idle = NULL;
-        g_assert_cmpint(nrd_producer_open(nrd_topic_partition(topic, i), false, &idle), ==, 0);
+    atomic_int error = 1;
+    g_autofree char *name = g_strdup_printf("%d-own-%u", round, partition->number);
+    nrd_producer_add(producer, NULL, 0, name, strlen(name));
+    nrd_producer_sync(producer, NRD_SYNC_OWN, store_error, &error);
+    wait_for(&error);
+    while (atomic_load(&partition->n_claimed) > 0)
+        g_usleep(1000);
+}
+
+static void open_partitions(NrdTopic *topic, int round, Others others)
+{
+    for (uint32_t i = 0; others != OTHERS_NONE && i < nrd_topic_n_partitions(topic); i++) {
+        NrdProducer *producer = NULL;
+        NrdPartition *partition = nrd_topic_partition(topic, i);
+        g_assert_cmpint(nrd_producer_open(partition, false, &producer), ==, 0);
+        if (others == OTHERS_REST)
+            write_once(partition, producer, round);
     }
 }
 
-static void produce_until_killed(const char *path, int round, bool beside_others, int pipe_fd)
+static void produce_until_killed(const char *path, int round, Others others, int pipe_fd)
 {
     NrdTopic *topic = NULL;
     Writer writers[N_WRITERS];
     pthread_t thread;
     (void)open_engine(path, &topic);
-    if (beside_others)
-        open_partitions(topic);
+    open_partitions(topic, round, others);
+    g_assert_cmpint(write(pipe_fd, READY, strlen(READY)), ==, strlen(READY));
     for (int i = 0; i < N_WRITERS; i++) {
         writers[i] = (Writer){ topic, round, i, pipe_fd, i % 2 == 0 };
         pthread_create(&thread, NULL, write_for_ever, &writers[i]);
@@ -100,7 +119,7 @@ static void produce_until_killed(const char *path, int round, bool beside_others
 }
 
 /* Adds the names that were acknowledged before the kill. */
-static void run_and_kill(const char *path, int round, bool beside_others, GHashTable *acked)
+static void run_and_kill(const char *path, int round, Others others, GHashTable *acked)
 {
     int fds[2];
     g_assert_cmpint(pipe(fds), ==, 0);
@@ -108,9 +127,11 @@ static void run_and_kill(const char *path, int round, bool beside_others, GHashT
     g_assert_cmpint(pid, >=, 0);
     if (pid == 0) {
         close(fds[0]);
-        produce_until_killed(path, round, beside_others, fds[1]);
+        produce_until_killed(path, round, others, fds[1]);
     }
     close(fds[1]);
+    char ready[sizeof READY] = "";
+    g_assert_cmpint(read(fds[0], ready, strlen(READY)), ==, strlen(READY));
     g_usleep((gulong)g_random_int_range(20000, 120000));
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
@@ -184,13 +205,13 @@ static void remove_folder(const char *path)
 }
 
 /* The check runs in a process of its own: a fork must not meet threads of an engine. */
-static void test_killed(gconstpointer beside_others)
+static void test_killed(gconstpointer others)
 {
     g_autofree char *path = g_dir_make_tmp("naradfs-killed-XXXXXX", NULL);
     g_autoptr(GHashTable) acked = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
     for (int round = 0; round < N_ROUNDS; round++) {
         int status = 0;
-        run_and_kill(path, round, beside_others != NULL, acked);
+        run_and_kill(path, round, (Others)GPOINTER_TO_INT(others), acked);
         if (round % 3 == 1)
             continue; /* killed again before anybody has looked */
         pid_t pid = fork();
@@ -210,7 +231,8 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     nrd_diag_set_level(NRD_LEVEL_ERROR);
-    g_test_add_data_func("/engine/topic-killed", NULL, test_killed);
-    g_test_add_data_func("/engine/topic-killed-beside-others", "", test_killed);
+    g_test_add_data_func("/engine/topic-killed", GINT_TO_POINTER(OTHERS_NONE), test_killed);
+    g_test_add_data_func("/engine/topic-killed-beside-others", GINT_TO_POINTER(OTHERS_OPEN), test_killed);
+    g_test_add_data_func("/engine/topic-killed-beside-who-rests", GINT_TO_POINTER(OTHERS_REST), test_killed);
     return g_test_run();
 }

@@ -601,6 +601,40 @@ static void test_open_while_the_disk_hangs(Fixture *f, gconstpointer data)
     g_assert_cmpint(close_topic(producer), ==, 0);
 }
 
+static void *flush_it(void *partition)
+{
+    nrd_partition_flush(partition);
+    return NULL;
+}
+
+/* What is written while a flush waits for its claim is committed by itself all the same. */
+static void test_written_beside_a_claim(Fixture *f, gconstpointer data)
+{
+    (void)data;
+    pthread_t flusher;
+    NrdProducer *first = NULL, *second = NULL;
+    g_assert_cmpint(nrd_topic_config_write(f->topic, "linger_ms=3000\n", 15), ==, 0);
+    NrdTopicProducer *producer = hang_in_the_partition(f);
+    atomic_store(&others_hang, true);
+    g_assert_cmpint(nrd_producer_open(f->partition, false, &first), ==, 0);
+    g_assert_cmpint(nrd_producer_open(f->partition, false, &second), ==, 0);
+    nrd_producer_add(first, NULL, 0, "c", 1);
+    g_assert_cmpint(nrd_producer_wrote(first, false), ==, NRD_URGENCY_LATER);
+    int n_before = atomic_load(&n_hanging);
+    g_assert_cmpint(pthread_create(&flusher, NULL, flush_it, f->partition), ==, 0);
+    for (int i = 0; atomic_load(&n_hanging) == n_before && i < WAIT_MS; i++) /* in the checkpoint */
+        g_usleep(1000);
+    nrd_producer_add(second, NULL, 0, "d", 1);
+    g_assert_cmpint(nrd_producer_wrote(second, false), ==, NRD_URGENCY_LATER);
+    atomic_store(&others_hang, false);
+    atomic_store(&segments_hang, false);
+    pthread_join(flusher, NULL);
+    wait_for_lines(f->topic, 4);
+    nrd_producer_close(first, NULL, NULL);
+    nrd_producer_close(second, NULL, NULL);
+    g_assert_cmpint(close_topic(producer), ==, 0);
+}
+
 /* The offsets that the dispatcher counts on cannot be taken back: nothing is committed beside it, and the records stay for
  * another sync. */
 static void test_claim_that_fails(Fixture *f, gconstpointer data)
@@ -635,6 +669,7 @@ int main(int argc, char **argv)
     ADD("scope-file", test_scope_file);
     ADD("linger", test_linger);
     ADD("open-while-the-disk-hangs", test_open_while_the_disk_hangs);
+    ADD("written-beside-a-claim", test_written_beside_a_claim);
     ADD("claim-that-fails", test_claim_that_fails);
     ADD("ranges-bounded", test_ranges_bounded);
     ADD("linger-made-shorter", test_linger_made_shorter);
