@@ -135,10 +135,11 @@ static int find_in_topic(NrdNode *dir, const char *name, NrdNodeKey *ret_key)
     NrdNodeKey key = { .topic = dir->topic, .partition = dir->partition };
     if (nrd_topic_deleted(dir->topic) || (dir->child && !nrd_is_child(dir->topic, dir->child)))
         return -ENOENT;
-    key.info = nrd_kind_find(dir->info->kind, name, &key.alias);
+    const char *alias = NULL; /* the same file, and the same st_ino */
+    key.info = nrd_kind_find(dir->info->kind, name, &alias);
     int error = key.info ? 0 : find_other(dir, name, &key);
-    if (error == 0 && key.alias)
-        error = check_alias(key.alias);
+    if (error == 0 && alias)
+        error = check_alias(alias);
     if (error == 0 && key.info->kind != NRD_KIND_TOPIC_STATUS && nrd_topic_lost(dir->topic))
         error = -EIO;
     if (error < 0) {
@@ -168,7 +169,8 @@ static int find(NrdNode *dir, const char *name, NrdNodeKey *ret_key)
             return error;
         key.info = nrd_kind_info(NRD_KIND_TOPIC);
     } else {
-        key.info = nrd_kind_find(dir->info->kind, name, &key.alias);
+        const char *alias; /* nothing up here has one */
+        key.info = nrd_kind_find(dir->info->kind, name, &alias);
         if (!key.info)
             return -ENOENT;
     }

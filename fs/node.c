@@ -50,8 +50,6 @@ uint64_t nrd_node_ino(const NrdNodeKey *key)
     }
     if (key->arg)
         hash = nrd_hash(hash, &key->arg, sizeof key->arg);
-    if (key->alias)
-        hash = nrd_hash(hash, key->alias, strlen(key->alias));
     hash = nrd_hash_mix(hash + 1);
     return hash <= FUSE_ROOT_ID ? hash + 2 : hash;
 }

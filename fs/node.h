@@ -23,8 +23,7 @@ typedef struct NrdNodeKey {
     NrdTopic *topic; /* NULL above the topics */
     NrdPartition *partition;
     NrdTopic *child;
-    uint64_t arg;      /* see NrdNode */
-    const char *alias; /* may be NULL; only changes st_ino */
+    uint64_t arg; /* see NrdNode */
 } NrdNodeKey;
 
 /* One more look-up: the shared node, or a new one. The node references topic and child for itself. */

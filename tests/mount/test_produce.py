@@ -345,6 +345,7 @@ def test_named_produce_files(m):
         assert open_fails(f"{part}/{bad}", os.O_WRONLY) in (errno.ENOENT, errno.EINVAL), bad
     for folder in (part, m.topic("t")):
         for name in ("produce", "produce.jsonl", "produce.bin"):
+            assert os.path.samefile(f"{folder}/{name}", f"{folder}/{name}@w1"), name
             assert open_fails(f"{folder}/{name}@" + "n" * 201, os.O_WRONLY) == errno.ENAMETOOLONG, name
             os.close(os.open(f"{folder}/{name}@" + "n" * 200, os.O_WRONLY))
 
