@@ -300,6 +300,17 @@ def test_the_manual_names_every_option(mandoc):
         assert re.search(rf"(^|[\s,]){'-' if len(name) == 1 else ''}{name}\b", text, re.M), name
 
 
+def test_the_first_example_of_the_manual(m):
+    """As a script, which does not wait between its lines as who types them does."""
+    text = read_file(manual("naradfs.8")).decode()
+    start, enter, *script = re.search(r"^\.Bd -literal.*?\n(.*?)^\.Ed", text, re.S | re.M)[1].splitlines()
+    assert start.startswith("naradfs /") and enter.startswith("cd /")
+    for n in range(20):
+        lines = "\n".join(script).replace("topics/mail", f"topics/mail{n}")
+        done = subprocess.run(["sh", "-euc", lines], cwd=m.mnt, check=True, stdout=subprocess.PIPE, timeout=30)
+        assert done.stdout == b"to be sent\n"
+
+
 def test_the_manual_names_every_file_and_setting(mandoc, m):
     text = rendered("naradfs.5")
     part = m.make("t")
