@@ -280,6 +280,10 @@ void nrd_op_readlink(fuse_req_t req, fuse_ino_t ino)
 static void refuse(fuse_req_t req, fuse_ino_t ino, const char *name, const char *call)
 {
     const NrdNode *dir = nrd_nodes_get(nrd_req_fs(req)->nodes, ino);
+    if (dir && dir->topic && nrd_topic_deleted(dir->topic)) { /* as in every folder that is gone: a shell is in it */
+        fuse_reply_err(req, ENOENT);
+        return;
+    }
     g_autofree char *quoted = nrd_quote(name, strlen(name));
     nrd_diag(NRD_LEVEL_NOTICE, dir ? nrd_node_place(dir) : NRD_NOWHERE,
              "%s of %s refused: mkdir and rmdir make and remove topics in topics/ and attachments in children/, and no "

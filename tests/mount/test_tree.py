@@ -65,6 +65,23 @@ def test_same_inode_on_every_lookup(m):
         assert len({os.stat(f"{part}/{name}").st_ino for _ in range(5)}) == 1, name
 
 
+def test_a_folder_of_a_deleted_topic_is_gone(m):
+    """Who is in it, a shell for instance, is not told that what it does is forbidden; nor reaches a later topic of that name."""
+    part = m.make("t")
+    folders = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in (m.topic("t"), part)]
+    write_file(m.topic("t") + "/ctl", f"delete {xattr(m.topic('t'), 'incarnation')}\n".encode())
+    for again in (False, True):
+        for folder in folders:
+            for flags in (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC):
+                assert fails(lambda: os.open("produce", flags, dir_fd=folder)) == errno.ENOENT, (again, flags)
+            assert fails(lambda: os.mkdir("more", dir_fd=folder)) == errno.ENOENT
+        if not again:
+            m.make("t")
+    for folder in folders:
+        os.close(folder)
+    assert number(part, "hwm") == 0
+
+
 def filled(m):
     m.make("a", partitions=2)
     m.make("b")
