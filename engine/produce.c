@@ -57,8 +57,8 @@ static void leave_unclaimed_locked(NrdPartition *partition, const NrdProducer *p
     nrd_produce_arm_linger_locked(partition, producer->failing_errno < 0 ? RETRY_MS : 0);
 }
 
-/* Takes what every producer holds that has made its claim: the role may be the dispatcher's. A producer of a topic that was just deleted may be closed while the round has it. Produce
- * lock held. */
+/* Takes what every producer holds that has made its claim: the role may be the dispatcher's. A producer of a topic that was
+ * just deleted may be closed while the round has it. Produce lock held. */
 static void round_begin_locked(NrdPartition *partition, Round *round)
 {
     round->producers = g_ptr_array_new_with_free_func(unref_producer);

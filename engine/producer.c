@@ -28,6 +28,8 @@ static void unclaim(NrdPartition *partition)
 static GPtrArray *unclaimed_locked(NrdPartition *partition, const NrdProducer *one)
 {
     GPtrArray *found = NULL;
+    if (atomic_load(&partition->n_claimed) == partition->producers.length)
+        return NULL; /* most often: a look at each of many would be one a record */
     for (GList *l = partition->producers.head; l && !atomic_load(&partition->closed); l = l->next) {
         NrdProducer *producer = l->data;
         bool in_turn = !one || producer == one || producer->failing_errno == 0;
