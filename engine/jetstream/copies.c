@@ -1,7 +1,7 @@
 /* Whether the copies of a stream are the same. The leader's counts; but consumers are served from the copy of the server that
  * leads them, and any server may lead next. So, while something gives reason for doubt, what was acknowledged to this daemon
  * lately is compared with the other copies, too: any server answers a direct get from its own, so that each record is asked for
- * more than once, and all of it several times, some seconds apart (kept.c).
+ * more than once, and all of it several times, some seconds apart (kept_compare.c).
  *
  * A copy that has another record is told of for as long as it is seen. Where that was is held (acked.h), and compared however
  * much has been acknowledged since; more often than others, so that it is no chance when nobody has the other one any more.

@@ -15,7 +15,8 @@
  *   outbox.c        records on their way              outbox_run.c    ... as they are sent
  *   outbox_look.c   ... whether they are stored       outbox_say.c    ... what is said of them
  *   outbox_place.c  ... where they go                 rewound.c       streams that have lost records
- *   kept.c          ... or others than they should   acked.c         what was acknowledged
+ *   kept.c          ... or others than they should    acked.c         what was acknowledged
+ *   kept_watch.c    ... when that is compared         kept_compare.c  ... and how
  *   copies.c        copies that differ
  *   producer.c      producing                         pull.c          those who wait for records
  *   ask.c           what is asked for them            asked.c         pulls at the servers
@@ -87,7 +88,7 @@ struct NrdEngine {
     _Atomic int64_t silent_until_ms; /* monotonic: a look was not answered, and others are not waited for as long */
     _Atomic int64_t progress_ms; /* monotonic: of the last record that was acknowledged, or the beginning of the stop */
     _Atomic uint64_t outbox_bytes; /* that records take until they are acknowledged */
-    atomic_uint n_comparing;       /* partitions whose copies are compared now: see kept.c */
+    atomic_uint n_comparing;       /* partitions whose copies are compared now: see kept_watch.c */
     atomic_bool lowers;            /* some consumer is to be set to a shorter timeout, later */
     atomic_bool looks_again;       /* a thread does, at partitions that gave no answer */
     GMutex admin;
