@@ -2,11 +2,11 @@
 #include "engine/loop.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/cond.h"
 #include "engine/base/diag.h"
 
 #include <glib.h>
 #include <pthread.h>
-#include <time.h>
 
 #define STUCK_MS 60000
 
@@ -47,16 +47,9 @@ static bool wait_locked(Runner *runner, int64_t due_ms)
     NrdLoop *loop = runner->loop;
     while (counts_locked(runner) && !loop->kicked) {
         int64_t left_ms = due_ms - nrd_clock_mono_ms();
-        struct timespec until;
         if (left_ms <= 0)
             break;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += left_ms / 1000;
-        until.tv_nsec += left_ms % 1000 * 1000000;
-        if (until.tv_nsec >= 1000000000) {
-            until.tv_sec++;
-            until.tv_nsec -= 1000000000;
-        }
+        struct timespec until = nrd_cond_end(left_ms);
         pthread_cond_timedwait(&loop->changed, &loop->lock, &until);
     }
     loop->kicked = false;
@@ -143,11 +136,7 @@ NrdLoop *nrd_loop_new(const NrdLoopOptions *options, NrdTimers *timers)
     loop->threads = g_ptr_array_new();
     nrd_timer_init(&loop->watch, on_watch, loop, false);
     pthread_mutex_init(&loop->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&loop->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    nrd_cond_init(&loop->changed);
     pthread_mutex_lock(&loop->lock);
     bool started = start_locked(loop);
     pthread_mutex_unlock(&loop->lock);

@@ -4,11 +4,11 @@
 #include "engine/timer.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/cond.h"
 #include "engine/base/pool.h"
 
 #include <glib.h>
 #include <pthread.h>
-#include <time.h>
 
 #define N_WORKERS 4
 
@@ -117,15 +117,7 @@ static void start_locked(NrdTimers *timers, NrdTimer *timer)
 
 static void wait_until_locked(NrdTimers *timers, int64_t deadline_ms)
 {
-    int64_t delay_ms = MAX(deadline_ms - nrd_clock_mono_ms(), 0);
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += delay_ms / 1000;
-    until.tv_nsec += delay_ms % 1000 * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    struct timespec until = nrd_cond_end(deadline_ms - nrd_clock_mono_ms());
     pthread_cond_timedwait(&timers->changed, &timers->lock, &until);
 }
 
@@ -165,12 +157,8 @@ NrdTimers *nrd_timers_new(void)
 {
     NrdTimers *timers = g_new0(NrdTimers, 1);
     pthread_mutex_init(&timers->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&timers->changed, &attr);
-    pthread_condattr_destroy(&attr);
-    pthread_cond_init(&timers->idle, NULL);
+    nrd_cond_init(&timers->changed);
+    nrd_cond_init(&timers->idle);
     timers->heap = g_ptr_array_new();
     g_ptr_array_add(timers->heap, NULL);
     timers->workers = nrd_pool_new("naradfs-timed", N_WORKERS, work, timers);

@@ -1,6 +1,7 @@
 /* Topics: their life (open, close, remove, delete), and the handles that hold them. topic_settings.c has what they are set to. */
 #include "engine/engine_private.h"
 
+#include "engine/base/cond.h"
 #include "engine/base/errors.h"
 #include "engine/ingress/ingress.h"
 #include "engine/io/io.h"
@@ -29,11 +30,7 @@ NrdTopic *nrd_topic_new(NrdEngine *engine, const char *name, NrdTopicRecord *rec
     pthread_mutex_init(&topic->guard, NULL);
     pthread_mutex_init(&topic->lock, NULL);
     g_mutex_init(&topic->produce_lock);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&topic->released, &attr);
-    pthread_condattr_destroy(&attr);
+    nrd_cond_init(&topic->released);
     return topic;
 }
 
@@ -157,11 +154,7 @@ static int check_empty(NrdTopic *topic)
 /* Marks the topic deleted unless handles are open, so that none can be opened any more. */
 static int mark_unless_held(NrdTopic *topic)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += RELEASE_WAIT_MS * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    struct timespec until = nrd_cond_end(RELEASE_WAIT_MS);
     pthread_mutex_lock(&topic->lock);
     int rc = 0;
     while (topic->n_holds > 0 && rc == 0)

@@ -1,12 +1,13 @@
 /* See pool.h. The lock is taken last of all: no other one is taken, and nobody called, while it is held. */
 #include "engine/base/pool.h"
 
+#include "engine/base/cond.h"
+
 #include <glib.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <time.h>
 
-#define IDLE_S 5
+#define IDLE_MS 5000
 
 struct NrdPool {
     const char *name;
@@ -33,9 +34,7 @@ static bool wait_locked(NrdPool *pool)
     if (pool->n_threads == 1) {
         pthread_cond_wait(&pool->work, &pool->lock);
     } else {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += IDLE_S;
+        struct timespec until = nrd_cond_end(IDLE_MS);
         rc = pthread_cond_timedwait(&pool->work, &pool->lock, &until);
     }
     pool->n_idle--;
@@ -98,12 +97,8 @@ NrdPool *nrd_pool_new(const char *name, unsigned max_threads, NrdPoolFn fn, void
 {
     NrdPool *pool = g_new0(NrdPool, 1);
     *pool = (NrdPool){ .name = name, .max_threads = max_threads, .fn = fn, .user_data = user_data };
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&pool->work, &attr);
-    pthread_cond_init(&pool->left, &attr);
-    pthread_condattr_destroy(&attr);
+    nrd_cond_init(&pool->work);
+    nrd_cond_init(&pool->left);
     pthread_mutex_init(&pool->lock, NULL);
     g_queue_init(&pool->items);
     pool->ended = g_array_new(FALSE, FALSE, sizeof(pthread_t));

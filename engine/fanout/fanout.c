@@ -2,6 +2,7 @@
 #include "engine/fanout/fanout_private.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/cond.h"
 
 #define DEFAULT_WORKERS 4
 #define NOT_PREPARED UINT64_MAX
@@ -37,14 +38,10 @@ NrdFanout *nrd_fanout_new(const NrdFanoutOptions *options)
     f->options = *options;
     if (f->options.n_workers == 0)
         f->options.n_workers = DEFAULT_WORKERS;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&f->lock, NULL);
-    pthread_cond_init(&f->work, NULL);
-    pthread_cond_init(&f->time, &attr);
-    pthread_cond_init(&f->change, NULL);
-    pthread_condattr_destroy(&attr);
+    nrd_cond_init(&f->work);
+    nrd_cond_init(&f->time);
+    nrd_cond_init(&f->change);
     f->parents = g_hash_table_new_full(NULL, NULL, NULL, links_free);
     f->prepared = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, prepared_free);
     g_queue_init(&f->ready);

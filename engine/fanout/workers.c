@@ -6,9 +6,8 @@
 #include "engine/fanout/fanout_private.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/cond.h"
 #include "engine/fanout/gate.h"
-
-#include <time.h>
 
 #define PER_LINK 2 /* workers that one link gets */
 #define WALL_LOOK_MS 1000
@@ -138,12 +137,7 @@ static int64_t promote(NrdFanout *f)
 
 static void keep_time(NrdFanout *f, int64_t until_ms)
 {
-    struct timespec until;
-    int64_t ms = MAX(until_ms - nrd_clock_mono_ms(), 1);
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t ns = until.tv_nsec + ms % 1000 * 1000000;
-    until.tv_sec += ms / 1000 + ns / 1000000000;
-    until.tv_nsec = ns % 1000000000;
+    struct timespec until = nrd_cond_end(MAX(until_ms - nrd_clock_mono_ms(), 1));
     f->timekeeper = true;
     f->until_ms = until_ms;
     pthread_cond_timedwait(&f->time, &f->lock, &until);

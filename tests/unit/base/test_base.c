@@ -1,5 +1,6 @@
 /* crc32c against published vectors, endian access and varints, clocks, counters. */
 #include "engine/base/clock.h"
+#include "engine/base/cond.h"
 #include "engine/base/crc32c.h"
 #include "engine/base/diag.h"
 #include "engine/base/endian.h"
@@ -68,6 +69,23 @@ static void test_uvarint(void)
     g_assert_cmpuint(nrd_get_uvarint(over, sizeof over, &v), ==, 0);
     g_assert_cmpuint(nrd_get_uvarint(endless, sizeof endless, &v), ==, 0);
     g_assert_cmpuint(v, ==, 7);
+}
+
+static int64_t to_ms(const struct timespec *time)
+{
+    return (int64_t)time->tv_sec * 1000 + time->tv_nsec / 1000000;
+}
+
+static void test_cond_end(void)
+{
+    const int64_t after_ms[] = { 0, 1, 999, 1000, 59999, (int64_t)40 * 24 * 3600 * 1000 + 999 };
+    for (size_t i = 0; i < G_N_ELEMENTS(after_ms); i++) {
+        struct timespec before = nrd_cond_end(0), end = nrd_cond_end(after_ms[i]), after = nrd_cond_end(-5000);
+        g_assert_cmpint(end.tv_nsec, >=, 0);
+        g_assert_cmpint(end.tv_nsec, <, 1000000000);
+        g_assert_cmpint(to_ms(&end), >=, to_ms(&before) + after_ms[i]);
+        g_assert_cmpint(to_ms(&end), <=, to_ms(&after) + after_ms[i]);
+    }
 }
 
 static void test_clock(void)
@@ -351,6 +369,7 @@ int main(int argc, char **argv)
     g_test_add_func("/base/crc/pieces", test_crc_in_pieces);
     g_test_add_func("/base/endian", test_endian);
     g_test_add_func("/base/uvarint", test_uvarint);
+    g_test_add_func("/base/cond/end", test_cond_end);
     g_test_add_func("/base/clock", test_clock);
     g_test_add_func("/base/diag/levels", test_levels);
     g_test_add_func("/base/diag/line", test_line);
