@@ -409,11 +409,6 @@ int nrd_produce_commit(NrdPartition *partition, NrdRecordBatch *batch, uint64_t 
 /* Makes visible what a crash in the middle of a commit has left above the high watermark. The caller has a pin. Blocks. */
 int nrd_produce_expose(NrdPartition *partition) NRD_MUST_CHECK;
 
-#define NRD_RANGES_BYTES ((size_t)(1 * NRD_MIB))
-
-/* Adds a line for nrd_producer_read_ranges; keeps about NRD_RANGES_BYTES at most. Pure. */
-void nrd_ranges_add(GString *ranges, uint32_t partition, uint64_t first, uint64_t last);
-
 /* ---- lingers.c ---- */
 
 #define NRD_MORE_FOLLOWS_MS 2 /* how long a commit that is due waits for the rest of a write that was cut */

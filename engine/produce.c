@@ -9,6 +9,7 @@
 #include "engine/produce_private.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/ranges.h"
 
 #include <errno.h>
 
@@ -129,17 +130,6 @@ static bool has_waiter(const Round *round, const NrdProducer *producer)
             return true;
     }
     return false;
-}
-
-/* Who opened for reading too and never reads has lost the oldest lines, but for the one that a read may be in. */
-void nrd_ranges_add(GString *ranges, uint32_t partition, uint64_t first, uint64_t last)
-{
-    if (ranges->len >= NRD_RANGES_BYTES) {
-        size_t kept = (size_t)(strchr(ranges->str, '\n') - ranges->str) + 1;
-        size_t from = (size_t)(strchr(ranges->str + NRD_RANGES_BYTES / 2, '\n') - ranges->str) + 1;
-        g_string_erase(ranges, (gssize)kept, (gssize)(from - kept));
-    }
-    g_string_append_printf(ranges, "p%05u %" G_GUINT64_FORMAT " %" G_GUINT64_FORMAT "\n", partition, first, last);
 }
 
 static void producer_committed_locked(NrdProducer *producer, uint64_t first)

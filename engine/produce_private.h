@@ -1,8 +1,13 @@
-/* What producer.c and produce.c share: the producer, and how a round is asked for. */
+/* What producer.c and produce.c share: the producer, and how a round is asked for; and what topic_produce.c has of it. */
 #ifndef NRD_ENGINE_PRODUCE_PRIVATE_H
 #define NRD_ENGINE_PRODUCE_PRIVATE_H
 
 #include "engine/engine_private.h"
+
+/* What a handle holds without a sync, before it is committed in the background, or by who writes. */
+#define NRD_PRODUCE_NOW_BYTES (1 * NRD_MIB)
+#define NRD_PRODUCE_NOW_RECORDS 1000
+#define NRD_PRODUCE_FULL_BYTES (4 * NRD_MIB)
 
 /* How many rounds a thread commits before it hands the rest over: it has its own work to answer. */
 #define NRD_ROUNDS_OF_A_PRODUCER 64

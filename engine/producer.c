@@ -2,13 +2,10 @@
  * dispatcher. How they are committed is in produce.c. */
 #include "engine/produce_private.h"
 
+#include "engine/base/ranges.h"
 #include "engine/ingress/ingress.h"
 
 #include <errno.h>
-
-#define NOW_BYTES (1 * NRD_MIB)
-#define NOW_RECORDS 1000
-#define FULL_BYTES (4 * NRD_MIB)
 
 static int claim(NrdPartition *partition)
 {
@@ -137,7 +134,7 @@ int nrd_local_producer_check(NrdProducer *producer)
     g_mutex_lock(&partition->produce_lock);
     if (rc == 0)
         rc = producer->untold_errno;
-    if (rc == 0 && producer->pending->bytes->len >= NOW_BYTES)
+    if (rc == 0 && producer->pending->bytes->len >= NRD_PRODUCE_NOW_BYTES)
         rc = producer->failing_errno;
     producer->untold_errno = 0;
     g_mutex_unlock(&partition->produce_lock);
@@ -174,9 +171,9 @@ NrdUrgency nrd_local_producer_wrote(NrdProducer *producer, bool more_follows)
     NrdUrgency urgency = NRD_URGENCY_LATER;
     g_mutex_lock(&partition->produce_lock);
     const NrdRecordBatch *pending = producer->pending;
-    if (pending->bytes->len >= FULL_BYTES)
+    if (pending->bytes->len >= NRD_PRODUCE_FULL_BYTES)
         urgency = NRD_URGENCY_FULL;
-    else if (pending->bytes->len >= NOW_BYTES || pending->n_records >= NOW_RECORDS)
+    else if (pending->bytes->len >= NRD_PRODUCE_NOW_BYTES || pending->n_records >= NRD_PRODUCE_NOW_RECORDS)
         urgency = more_follows ? NRD_URGENCY_LATER : NRD_URGENCY_NOW;
     if (urgency == NRD_URGENCY_LATER && pending->n_records > 0)
         nrd_produce_arm_linger_locked(partition, more_follows ? MIN(linger_ms(partition), NRD_MORE_FOLLOWS_MS)
@@ -221,9 +218,7 @@ size_t nrd_local_producer_read_ranges(NrdProducer *producer, char *buf, size_t s
     if (!producer->ranges)
         return 0;
     g_mutex_lock(&producer->partition->produce_lock);
-    size_t n = MIN(size, producer->ranges->len);
-    memcpy(buf, producer->ranges->str, n);
-    g_string_erase(producer->ranges, 0, (gssize)n);
+    size_t n = nrd_ranges_take(producer->ranges, buf, size);
     g_mutex_unlock(&producer->partition->produce_lock);
     return n;
 }

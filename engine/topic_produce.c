@@ -1,43 +1,12 @@
-/* Producers at topic level: what they hold goes to the ingress WAL, which acknowledges it; the dispatcher commits it.
- *
- * A producer has one entry at a time on its way to the WAL, so that its records never overtake each other; what gathers
- * meanwhile goes with the next. An entry that failed stays the first in its line and is tried again as it is: one copy
- * lands. Many producers' entries share the syncs of the WAL. */
-#include "engine/engine_private.h"
+/* Producers at topic level: the handles that records are added to, and closed with. How what they hold becomes durable is in
+ * topic_produce_sync.c. */
+#include "engine/topic_produce_private.h"
 
-#include "engine/ingress/ingress.h"
+#include "engine/base/ranges.h"
 
 #include <errno.h>
 
-#define NOW_BYTES (1 * NRD_MIB)
-#define NOW_RECORDS 1000
-#define FULL_BYTES (4 * NRD_MIB)
 #define DRAFT_BYTES (8 * NRD_MIB) /* an entry is closed when it has as much */
-#define RETRY_MS 1000
-
-typedef struct Waiter {
-    uint64_t until; /* entries that have to be durable */
-    NrdDoneFn done;
-    void *user_data;
-} Waiter;
-
-struct NrdTopicProducer {
-    const NrdEngineTable *table; /* first: see table.h */
-    NrdTopic *topic;             /* a reference */
-    bool want_ranges;
-    gint n_refs; /* atomic */
-    /* guarded by the topic's produce lock */
-    GList link;
-    NrdEntryDraft *pending;
-    GQueue drafts;                /* of NrdEntryDraft: closed, in order */
-    bool in_flight;               /* the first of them is on its way */
-    uint64_t n_closed, n_durable; /* entries, ever */
-    GArray *waiters;              /* of Waiter */
-    uint32_t turn;                /* of an unkeyed record */
-    int untold_errno;
-    int failing_errno;
-    GString *ranges;
-};
 
 /* ---- opening ---- */
 
@@ -61,7 +30,7 @@ int nrd_local_topic_producer_open(NrdTopic *topic, bool want_ranges, NrdTopicPro
     producer->n_refs = 1;
     producer->link.data = producer;
     producer->pending = nrd_entry_draft_new();
-    producer->waiters = g_array_new(FALSE, FALSE, sizeof(Waiter));
+    producer->waiters = g_array_new(FALSE, FALSE, sizeof(NrdTopicWaiter));
     producer->ranges = want_ranges ? g_string_new(NULL) : NULL;
     g_queue_init(&producer->drafts);
     g_mutex_lock(&topic->produce_lock);
@@ -123,20 +92,11 @@ static uint32_t route(NrdTopicProducer *producer, const void *key, size_t key_si
     return number;
 }
 
-static void close_pending_locked(NrdTopicProducer *producer)
-{
-    if (producer->pending->n_records == 0)
-        return;
-    g_queue_push_tail(&producer->drafts, producer->pending);
-    producer->pending = nrd_entry_draft_new();
-    producer->n_closed++;
-}
-
 static void add_locked(NrdTopicProducer *producer, const NrdNewRecord *record)
 {
     uint32_t number = route(producer, record->key, record->key_size);
     if (producer->pending->n_bytes >= DRAFT_BYTES)
-        close_pending_locked(producer);
+        nrd_topic_produce_close_pending_locked(producer);
     nrd_entry_draft_add(producer->pending, number, record->key, record->key_size, record->payload,
                         record->payload_size);
 }
@@ -177,9 +137,9 @@ NrdUrgency nrd_local_topic_producer_wrote(NrdTopicProducer *producer, bool more_
     size_t n_bytes = held_bytes(producer);
     uint32_t n_records = producer->pending->n_records;
     g_mutex_unlock(&producer->topic->produce_lock);
-    if (n_bytes >= FULL_BYTES)
+    if (n_bytes >= NRD_PRODUCE_FULL_BYTES)
         return NRD_URGENCY_FULL;
-    if (!more_follows && (n_bytes >= NOW_BYTES || n_records >= NOW_RECORDS))
+    if (!more_follows && (n_bytes >= NRD_PRODUCE_NOW_BYTES || n_records >= NRD_PRODUCE_NOW_RECORDS))
         return NRD_URGENCY_NOW;
     int64_t delay_ms = linger_ms(producer->topic);
     if (n_records > 0)
@@ -197,7 +157,7 @@ int nrd_local_topic_producer_check(NrdTopicProducer *producer)
     int out_errno = nrd_topic_retry(topic);
     g_mutex_lock(&topic->produce_lock);
     int rc = out_errno < 0 ? out_errno : producer->untold_errno;
-    if (rc == 0 && held_bytes(producer) >= NOW_BYTES)
+    if (rc == 0 && held_bytes(producer) >= NRD_PRODUCE_NOW_BYTES)
         rc = producer->failing_errno;
     producer->untold_errno = 0;
     g_mutex_unlock(&topic->produce_lock);
@@ -206,179 +166,14 @@ int nrd_local_topic_producer_check(NrdTopicProducer *producer)
 
 /* ---- ranges ---- */
 
-static void on_committed(void *user_data, uint32_t partition, uint64_t first, uint64_t last)
-{
-    NrdTopicProducer *producer = user_data;
-    g_mutex_lock(&producer->topic->produce_lock);
-    nrd_ranges_add(producer->ranges, partition, first, last);
-    g_mutex_unlock(&producer->topic->produce_lock);
-}
-
-static void on_release(void *user_data)
-{
-    nrd_topic_producer_unref(user_data);
-}
-
 size_t nrd_local_topic_producer_read_ranges(NrdTopicProducer *producer, char *buf, size_t size)
 {
     if (!producer->ranges)
         return 0;
     g_mutex_lock(&producer->topic->produce_lock);
-    size_t n = MIN(size, producer->ranges->len);
-    memcpy(buf, producer->ranges->str, n);
-    g_string_erase(producer->ranges, 0, (gssize)n);
+    size_t n = nrd_ranges_take(producer->ranges, buf, size);
     g_mutex_unlock(&producer->topic->produce_lock);
     return n;
-}
-
-/* ---- to the WAL ---- */
-
-static void on_appended(void *user_data, int error);
-
-/* Sends the first entry on its way, unless one is. The lock is given up. */
-static void send_and_unlock(NrdTopicProducer *producer)
-{
-    NrdTopic *topic = producer->topic;
-    const NrdEntryDraft *draft = producer->in_flight ? NULL : g_queue_peek_head(&producer->drafts);
-    if (!draft) {
-        g_mutex_unlock(&topic->produce_lock);
-        return;
-    }
-    producer->in_flight = true;
-    nrd_topic_producer_ref(producer);
-    g_mutex_unlock(&topic->produce_lock);
-    if (nrd_topic_deleted(topic)) {
-        on_appended(producer, -EIDRM);
-        return;
-    }
-    NrdIngressSink sink = { NULL, NULL, NULL };
-    if (producer->want_ranges)
-        sink = (NrdIngressSink){ on_committed, on_release, nrd_topic_producer_ref(producer) };
-    /* Nobody else touches a draft that is on its way. */
-    nrd_ingress_append(topic->engine->ingress, draft, topic->name, topic->id, &sink, on_appended, producer);
-}
-
-/* Moves the waiters that can be answered to `answered`: with an error all of them, since nothing overtakes. */
-static void take_answered_locked(NrdTopicProducer *producer, int error, GArray *answered)
-{
-    for (guint i = 0; i < producer->waiters->len;) {
-        Waiter waiter = g_array_index(producer->waiters, Waiter, i);
-        if (error == 0 && waiter.until > producer->n_durable) {
-            i++;
-            continue;
-        }
-        g_array_append_val(answered, waiter);
-        g_array_remove_index(producer->waiters, i);
-    }
-}
-
-static void note_result_locked(NrdTopicProducer *producer, int error)
-{
-    producer->in_flight = false;
-    producer->failing_errno = error;
-    producer->untold_errno = error < 0 && producer->waiters->len == 0 ? error : 0;
-    if (error < 0)
-        return;
-    nrd_entry_draft_free(g_queue_pop_head(&producer->drafts));
-    producer->n_durable++;
-}
-
-static void on_appended(void *user_data, int error)
-{
-    NrdTopicProducer *producer = user_data;
-    g_autoptr(GArray) answered = g_array_new(FALSE, FALSE, sizeof(Waiter));
-    g_mutex_lock(&producer->topic->produce_lock);
-    note_result_locked(producer, error);
-    take_answered_locked(producer, error, answered);
-    if (error == 0)
-        send_and_unlock(producer);
-    else
-        g_mutex_unlock(&producer->topic->produce_lock);
-    if (error < 0 && error != -EIDRM)
-        nrd_lingers_arm(producer->topic, RETRY_MS);
-    for (guint i = 0; i < answered->len; i++) {
-        const Waiter *waiter = &g_array_index(answered, Waiter, i);
-        waiter->done(waiter->user_data, error);
-    }
-    nrd_topic_producer_unref(producer);
-}
-
-static void sync_own(NrdTopicProducer *producer, NrdDoneFn done, void *user_data)
-{
-    g_mutex_lock(&producer->topic->produce_lock);
-    close_pending_locked(producer);
-    Waiter waiter = { producer->n_closed, done, user_data };
-    if (producer->n_durable == producer->n_closed) {
-        g_mutex_unlock(&producer->topic->produce_lock);
-        done(user_data, nrd_topic_deleted(producer->topic) ? -EIDRM : 0);
-        return;
-    }
-    g_array_append_val(producer->waiters, waiter);
-    send_and_unlock(producer);
-}
-
-/* ---- together with the others ---- */
-
-typedef struct Group {
-    gint n_left; /* atomic */
-    gint error;  /* atomic; the first */
-    NrdDoneFn done;
-    void *user_data;
-} Group;
-
-static void on_one_done(void *user_data, int error)
-{
-    Group *group = user_data;
-    if (error < 0)
-        (void)g_atomic_int_compare_and_exchange(&group->error, 0, error);
-    if (!g_atomic_int_dec_and_test(&group->n_left))
-        return;
-    group->done(group->user_data, g_atomic_int_get(&group->error));
-    g_free(group);
-}
-
-static void unref_producer(gpointer producer)
-{
-    nrd_topic_producer_unref(producer);
-}
-
-/* References to all producers of the topic but one. */
-static GPtrArray *others(NrdTopic *topic, const NrdTopicProducer *but)
-{
-    GPtrArray *producers = g_ptr_array_new_with_free_func(unref_producer);
-    g_mutex_lock(&topic->produce_lock);
-    for (GList *l = topic->producers.head; l; l = l->next) {
-        if (l->data != but)
-            g_ptr_array_add(producers, nrd_topic_producer_ref(l->data));
-    }
-    g_mutex_unlock(&topic->produce_lock);
-    return producers;
-}
-
-void nrd_local_topic_producer_sync(NrdTopicProducer *producer, NrdSyncScope scope, NrdDoneFn done, void *user_data)
-{
-    if (scope != NRD_SYNC_FILE) {
-        sync_own(producer, done, user_data);
-        return;
-    }
-    g_autoptr(GPtrArray) rest = others(producer->topic, producer);
-    nrd_topic_producer_ref(producer);
-    Group *group = g_new0(Group, 1);
-    *group = (Group){ (gint)rest->len + 1, 0, done, user_data };
-    for (guint i = 0; i < rest->len; i++)
-        sync_own(rest->pdata[i], on_one_done, group);
-    sync_own(producer, on_one_done, group);
-    nrd_topic_producer_unref(producer);
-}
-
-void nrd_local_topic_flush(NrdTopic *topic)
-{
-    g_autoptr(GPtrArray) producers = others(topic, NULL);
-    for (guint i = 0; i < producers->len; i++) {
-        g_mutex_lock(&topic->produce_lock);
-        close_pending_locked(producers->pdata[i]);
-        send_and_unlock(producers->pdata[i]);
-    }
 }
 
 /* ---- closing ---- */
@@ -432,5 +227,5 @@ void nrd_local_topic_producer_close(NrdTopicProducer *producer, NrdDoneFn done, 
 {
     Closing *closing = g_new(Closing, 1);
     *closing = (Closing){ producer, done, user_data };
-    sync_own(producer, on_closed, closing);
+    nrd_topic_produce_sync_own(producer, on_closed, closing);
 }

@@ -7,6 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/random.h"
+#include "engine/base/ranges.h"
 
 #define FLUSH_BYTES (1024 * 1024)
 #define FLUSH_RECORDS 1000
@@ -295,11 +296,7 @@ void nrd_js_outbox_sync(NrdJsOutbox *outbox, bool own, NrdDoneFn done, void *use
 size_t nrd_js_outbox_read_ranges(NrdJsOutbox *outbox, char *buf, size_t size)
 {
     g_mutex_lock(&outbox->lock);
-    size_t n = MIN(size, outbox->ranges->len);
-    if (n > 0) {
-        memcpy(buf, outbox->ranges->str, n);
-        g_string_erase(outbox->ranges, 0, (gssize)n);
-    }
+    size_t n = nrd_ranges_take(outbox->ranges, buf, size);
     g_mutex_unlock(&outbox->lock);
     return n;
 }

@@ -16,12 +16,12 @@
 #include "engine/jetstream/outbox_private.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/ranges.h"
 
 #define WINDOW 512                     /* records that are out at once */
 #define WINDOW_BYTES (8 * 1024 * 1024) /* ... and their bytes */
 #define ANSWER_MS 5000                 /* then the same record goes out again */
 #define RETRY_MS 250
-#define RANGES_MAX (1024 * 1024)
 
 static void send_locked(NrdJsOutbox *outbox);
 
@@ -47,14 +47,9 @@ static void tell_runs_locked(NrdJsOutbox *outbox)
 {
     for (guint i = 0; i < outbox->runs->len && outbox->want_ranges; i++) {
         const NrdJsRun *run = &g_array_index(outbox->runs, NrdJsRun, i);
-        g_string_append_printf(outbox->ranges, "p%05u %" G_GUINT64_FORMAT " %" G_GUINT64_FORMAT "\n", run->partition,
-                               run->first, run->last);
+        nrd_ranges_add(outbox->ranges, run->partition, run->first, run->last);
     }
     g_array_set_size(outbox->runs, 0);
-    while (outbox->ranges->len > RANGES_MAX) {
-        const char *newline = memchr(outbox->ranges->str, '\n', outbox->ranges->len);
-        g_string_erase(outbox->ranges, 0, newline - outbox->ranges->str + 1);
-    }
 }
 
 /* ---- a run ---- */

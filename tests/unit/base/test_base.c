@@ -6,6 +6,7 @@
 #include "engine/base/endian.h"
 #include "engine/base/memory.h"
 #include "engine/base/random.h"
+#include "engine/base/ranges.h"
 #include "engine/base/siphash.h"
 #include "engine/base/steady_clock.h"
 #include "engine/base/url.h"
@@ -361,6 +362,33 @@ static void test_servers(void)
     }
 }
 
+/* Lines that nobody reads are kept within a bound: whole lines, the newest, and the one that a read may be in. */
+static void test_ranges_bounded(void)
+{
+    g_autoptr(GString) ranges = g_string_new("0 0\n"); /* the rest of a line */
+    for (uint64_t i = 0; i < 200000; i++) {
+        nrd_ranges_add(ranges, 7, i, i);
+        g_assert_cmpuint(ranges->len, <, NRD_RANGES_BYTES + 100);
+    }
+    g_assert_true(g_str_has_prefix(ranges->str, "0 0\np00007 "));
+    g_assert_true(g_str_has_suffix(ranges->str, "\np00007 199998 199998\np00007 199999 199999\n"));
+}
+
+static void test_ranges_taken(void)
+{
+    char buf[64];
+    g_autoptr(GString) ranges = g_string_new(NULL);
+    g_assert_cmpuint(nrd_ranges_take(ranges, buf, sizeof buf), ==, 0);
+    nrd_ranges_add(ranges, 3, 10, 12);
+    nrd_ranges_add(ranges, 99999, 0, G_MAXUINT64);
+    g_assert_cmpuint(nrd_ranges_take(ranges, buf, 9), ==, 9); /* in the middle of a line */
+    g_assert_cmpmem(buf, 9, "p00003 10", 9);
+    g_assert_cmpuint(nrd_ranges_take(ranges, buf, 0), ==, 0);
+    size_t n = nrd_ranges_take(ranges, buf, sizeof buf);
+    g_assert_cmpmem(buf, n, " 12\np99999 0 18446744073709551615\n", 34);
+    g_assert_cmpuint(ranges->len, ==, 0);
+}
+
 int main(int argc, char **argv)
 {
     nrd_memory_limit_arenas();
@@ -370,6 +398,8 @@ int main(int argc, char **argv)
     g_test_add_func("/base/endian", test_endian);
     g_test_add_func("/base/uvarint", test_uvarint);
     g_test_add_func("/base/cond/end", test_cond_end);
+    g_test_add_func("/base/ranges/bounded", test_ranges_bounded);
+    g_test_add_func("/base/ranges/taken", test_ranges_taken);
     g_test_add_func("/base/clock", test_clock);
     g_test_add_func("/base/diag/levels", test_levels);
     g_test_add_func("/base/diag/line", test_line);

@@ -192,18 +192,6 @@ static void test_linger(Fixture *f, gconstpointer data)
     g_assert_cmpint(close_topic(producer), ==, 0);
 }
 
-/* Lines that nobody reads are kept within a bound: whole lines, the newest, and the one that a read may be in. */
-static void test_ranges_bounded(Fixture *f, gconstpointer data)
-{
-    g_autoptr(GString) ranges = g_string_new("0 0\n"); /* the rest of a line */
-    for (uint64_t i = 0; i < 200000; i++) {
-        nrd_ranges_add(ranges, 7, i, i);
-        g_assert_cmpuint(ranges->len, <, NRD_RANGES_BYTES + 100);
-    }
-    g_assert_true(g_str_has_prefix(ranges->str, "0 0\np00007 "));
-    g_assert_true(g_str_has_suffix(ranges->str, "\np00007 199998 199998\np00007 199999 199999\n"));
-}
-
 /* A linger that was made shorter counts for what is written from then on, whoever waits for the old one. */
 static void test_linger_made_shorter(Fixture *f, gconstpointer data)
 {
@@ -671,7 +659,6 @@ int main(int argc, char **argv)
     ADD("open-while-the-disk-hangs", test_open_while_the_disk_hangs);
     ADD("written-beside-a-claim", test_written_beside_a_claim);
     ADD("claim-that-fails", test_claim_that_fails);
-    ADD("ranges-bounded", test_ranges_bounded);
     ADD("linger-made-shorter", test_linger_made_shorter);
     ADD("closed-with-a-failure", test_closed_with_a_failure);
     ADD("append-fails", test_append_fails);
