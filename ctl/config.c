@@ -5,7 +5,7 @@
  * in the topic's status. */
 #include "ctl/cli.h"
 #include "ctl/json.h"
-#include "ctl/tree.h"
+#include "ctl/on_topic.h"
 #include "ctl/verbs.h"
 #include "engine/meta/topic_config.h"
 
@@ -130,18 +130,17 @@ static int change(const char *dir, char **settings, char **ret_why)
     return rc;
 }
 
-static int run(const char *given, const char *topic, char **settings, bool json)
+typedef struct Wish {
+    char **settings; /* to be changed, in this order */
+    bool json;
+} Wish;
+
+static int do_it(const NrdTreePlace *place, void *user_data, char **ret_why)
 {
-    NrdTreePlace place = { .mnt = NULL };
-    g_autofree char *why = NULL;
-    int rc = nrd_tree_find_topic(given, topic, &place, &why);
-    if (rc == 0 && settings[0])
-        rc = change(place.dir, settings, &why);
-    if (rc == 0 && (json || !settings[0]))
-        rc = show(place.topic, place.dir, json, &why);
-    if (rc < 0)
-        nrd_cli_say("%s", why);
-    nrd_tree_place_clear(&place);
+    const Wish *wish = user_data;
+    int rc = wish->settings[0] ? change(place->dir, wish->settings, ret_why) : 0;
+    if (rc == 0 && (wish->json || !wish->settings[0]))
+        rc = show(place->topic, place->dir, wish->json, ret_why);
     return rc;
 }
 
@@ -165,6 +164,7 @@ int nrd_verb_config(int argc, char **argv)
         return NRD_EXIT_USAGE;
     }
     const char *given = n_names == 2 ? argv[1] : NULL;
-    return run(given, argv[n_names], argv + 1 + n_names, json) == 0 && nrd_cli_flush() ? NRD_EXIT_GOOD
-                                                                                       : NRD_EXIT_FAILED;
+    Wish wish = { argv + 1 + n_names, json };
+    int status = nrd_on_topic(given, argv[n_names], do_it, &wish);
+    return status != NRD_EXIT_GOOD || nrd_cli_flush() ? status : NRD_EXIT_FAILED;
 }

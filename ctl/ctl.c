@@ -2,7 +2,7 @@
  *
  * A write that fails brings an errno; the reason is what the topic's status shows as refused last. */
 #include "ctl/cli.h"
-#include "ctl/tree.h"
+#include "ctl/on_topic.h"
 #include "ctl/verbs.h"
 
 #include <errno.h>
@@ -40,23 +40,15 @@ static int write_line(const NrdTreePlace *place, char **words, char **ret_why)
     return rc;
 }
 
-static int run(const char *given, const char *name, char **words)
+static int do_line(const NrdTreePlace *place, void *user_data, char **ret_why)
 {
-    NrdTreePlace place = { .mnt = NULL };
-    g_autofree char *why = NULL;
-    int rc = nrd_tree_find_topic(given, name, &place, &why);
-    if (rc == 0 && is_of_topic(words[0]) == (place.partition != NULL)) {
-        rc = -EINVAL;
-        why = place.partition
-                  ? g_strdup_printf("%s is a verb of a topic: %s, not its %s", words[0], place.topic, place.partition)
-                  : g_strdup_printf("%s is a verb of a partition: %s/p00000", words[0], place.topic);
-    }
-    if (rc == 0)
-        rc = write_line(&place, words, &why);
-    if (rc < 0)
-        nrd_cli_say("%s", why);
-    nrd_tree_place_clear(&place);
-    return rc;
+    char **words = user_data;
+    if (is_of_topic(words[0]) == (place->partition == NULL))
+        return write_line(place, words, ret_why);
+    *ret_why = place->partition ? g_strdup_printf("%s is a verb of a topic: %s, not its %s", words[0], place->topic,
+                                                  place->partition)
+                                : g_strdup_printf("%s is a verb of a partition: %s/p00000", words[0], place->topic);
+    return -EINVAL;
 }
 
 int nrd_verb_ctl(int argc, char **argv)
@@ -70,5 +62,5 @@ int nrd_verb_ctl(int argc, char **argv)
                     verb.arguments);
         return NRD_EXIT_USAGE;
     }
-    return run(at == 3 ? argv[1] : NULL, argv[at - 1], argv + at) == 0 ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
+    return nrd_on_topic(at == 3 ? argv[1] : NULL, argv[at - 1], do_line, argv + at);
 }

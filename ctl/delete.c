@@ -1,6 +1,6 @@
 /* naradctl delete [MNT] TOPIC: deletes a topic with its records, after saying what will be lost. */
 #include "ctl/cli.h"
-#include "ctl/tree.h"
+#include "ctl/on_topic.h"
 #include "ctl/verbs.h"
 #include "engine/base/diag.h"
 
@@ -68,8 +68,9 @@ static char *why_it_has_no_id(const NrdTreePlace *place)
                            state ? state : "out of service");
 }
 
-static int delete_it(const NrdTreePlace *place, bool yes, char **ret_why)
+static int delete_it(const NrdTreePlace *place, void *user_data, char **ret_why)
 {
+    bool yes = *(gboolean *)user_data;
     g_autofree char *id = NULL;
     int rc = nrd_tree_xattr(place->dir, "incarnation", &id);
     if (rc < 0) {
@@ -97,19 +98,6 @@ static int delete_it(const NrdTreePlace *place, bool yes, char **ret_why)
     return delete_topic(place->dir, id, ret_why);
 }
 
-static int run(const char *given, const char *topic, bool yes)
-{
-    NrdTreePlace place = { .mnt = NULL };
-    g_autofree char *why = NULL;
-    int rc = nrd_tree_find_topic(given, topic, &place, &why);
-    if (rc == 0)
-        rc = delete_it(&place, yes, &why);
-    if (rc < 0)
-        nrd_cli_say("%s", why);
-    nrd_tree_place_clear(&place);
-    return rc;
-}
-
 int nrd_verb_delete(int argc, char **argv)
 {
     gboolean yes = FALSE;
@@ -119,5 +107,5 @@ int nrd_verb_delete(int argc, char **argv)
     };
     if (!nrd_cli_parse(&verb, entries, &argc, &argv))
         return NRD_EXIT_USAGE;
-    return run(argc > 2 ? argv[1] : NULL, argv[argc - 1], yes) == 0 ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
+    return nrd_on_topic(argc > 2 ? argv[1] : NULL, argv[argc - 1], delete_it, &yes);
 }

@@ -1,7 +1,7 @@
 /* naradctl describe [MNT] TOPIC: all that the mount says about one topic. */
 #include "ctl/cli.h"
 #include "ctl/json.h"
-#include "ctl/tree.h"
+#include "ctl/on_topic.h"
 #include "ctl/verbs.h"
 
 #include <errno.h>
@@ -225,22 +225,22 @@ static void describe(Describe *d)
     nrd_tree_sums_clear(&sums);
 }
 
+static int describe_it(const NrdTreePlace *place, void *user_data, char **ret_why)
+{
+    bool json = *(bool *)user_data;
+    Describe d = { .topic = place->topic, .dir = place->dir, .json = json ? nrd_json_new() : NULL };
+    describe(&d);
+    nrd_json_free(d.json);
+    if (d.error < 0)
+        *ret_why = g_strdup_printf("%s could not be read in full: %s", place->dir, g_strerror(-d.error));
+    return d.error;
+}
+
 int nrd_verb_describe(int argc, char **argv)
 {
     bool json = false;
-    g_autofree char *why = NULL;
-    NrdTreePlace place = { .mnt = NULL };
     if (!nrd_cli_parse_json(&verb, "One JSON object", &argc, &argv, &json))
         return NRD_EXIT_USAGE;
-    if (nrd_tree_find_topic(argc > 2 ? argv[1] : NULL, argv[argc - 1], &place, &why) < 0) {
-        nrd_cli_say("%s", why);
-        return NRD_EXIT_FAILED;
-    }
-    Describe d = { .topic = place.topic, .dir = place.dir, .json = json ? nrd_json_new() : NULL };
-    describe(&d);
-    if (d.error < 0)
-        nrd_cli_say("%s could not be read in full: %s", place.dir, g_strerror(-d.error));
-    nrd_json_free(d.json);
-    nrd_tree_place_clear(&place);
-    return nrd_cli_flush() && d.error == 0 ? NRD_EXIT_GOOD : NRD_EXIT_FAILED;
+    int status = nrd_on_topic(argc > 2 ? argv[1] : NULL, argv[argc - 1], describe_it, &json);
+    return nrd_cli_flush() ? status : NRD_EXIT_FAILED;
 }
