@@ -169,17 +169,24 @@ int nrd_js_stream_create(NrdJsConn *conn, const char *stream, const char *subjec
     return command(conn, "STREAM.CREATE", stream, json, ret_why);
 }
 
-/* A stream keeps the number of copies that it has: this mount may know fewer servers than who made it. */
-int nrd_js_stream_update(NrdJsConn *conn, const char *stream, const char *subject, const NrdJsStreamConfig *config,
-                         char **ret_why)
+int nrd_js_stream_keep_copies(NrdJsConn *conn, const char *stream, NrdJsStreamConfig *config, char **ret_why)
 {
-    NrdJsStreamConfig own = *config;
     NrdJsStreamInfo info;
     int rc = nrd_js_stream_info(conn, stream, NRD_JS_PATIENCE_MS, &info, ret_why);
     if (rc < 0)
         return rc;
-    own.replicas = info.replicas;
-    own.in_memory = info.in_memory;
+    config->replicas = info.replicas;
+    config->in_memory = info.in_memory;
+    return 0;
+}
+
+int nrd_js_stream_update(NrdJsConn *conn, const char *stream, const char *subject, const NrdJsStreamConfig *config,
+                         char **ret_why)
+{
+    NrdJsStreamConfig own = *config;
+    int rc = nrd_js_stream_keep_copies(conn, stream, &own, ret_why);
+    if (rc < 0)
+        return rc;
     g_autofree char *json = stream_json(stream, subject, &own);
     return command(conn, "STREAM.UPDATE", stream, json, ret_why);
 }

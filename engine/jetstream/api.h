@@ -36,6 +36,10 @@ int nrd_js_check_jetstream(NrdJsConn *conn, char **ret_why) NRD_MUST_CHECK;
 
 int nrd_js_stream_create(NrdJsConn *conn, const char *stream, const char *subject, const NrdJsStreamConfig *config,
                          char **ret_why) NRD_MUST_CHECK;
+/* A stream keeps the number and the kind of copies that it has: this mount may know fewer servers than who made it. Blocks. */
+int nrd_js_stream_keep_copies(NrdJsConn *conn, const char *stream, NrdJsStreamConfig *config,
+                              char **ret_why) NRD_MUST_CHECK;
+/* With the copies that it has, whatever config says of them. */
 int nrd_js_stream_update(NrdJsConn *conn, const char *stream, const char *subject, const NrdJsStreamConfig *config,
                          char **ret_why) NRD_MUST_CHECK;
 int nrd_js_stream_delete(NrdJsConn *conn, const char *stream, char **ret_why) NRD_MUST_CHECK;

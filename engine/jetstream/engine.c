@@ -151,22 +151,14 @@ static int check_options(const NrdEngineOptions *options, NrdTopicConfig *ret_de
     return *ret_why ? -EINVAL : rc;
 }
 
-static void for_each_partition(NrdEngine *engine, void (*fn)(NrdPartition *partition))
-{
-    g_autoptr(GPtrArray) topics = nrd_js_topics(engine);
-    for (guint i = 0; i < topics->len; i++)
-        for (uint32_t p = 0; p < nrd_js_topic_n_partitions(topics->pdata[i]); p++)
-            fn(nrd_js_topic_partition(topics->pdata[i], p));
-}
-
 /* While answers still come: nobody takes any more, then what is leased goes back. */
 static void give_back_leases(NrdEngine *engine)
 {
     nrd_js_pulls_end(engine->pulls);
     nrd_js_asked_wait_ended(engine->pulls);
-    for_each_partition(engine, nrd_js_leases_give_back);
+    nrd_js_each_partition(engine, nrd_js_leases_give_back);
     if (nrd_js_conn_is_up(engine->conn))
-        for_each_partition(engine, nrd_js_give_back_wait);
+        nrd_js_each_partition(engine, nrd_js_give_back_wait);
 }
 
 static void engine_free(NrdEngine *engine)
@@ -317,6 +309,14 @@ GPtrArray *nrd_js_topics(NrdEngine *engine)
         g_ptr_array_add(topics, nrd_js_topic_ref(topic));
     g_mutex_unlock(&engine->topics_lock);
     return topics;
+}
+
+void nrd_js_each_partition(NrdEngine *engine, void (*fn)(NrdPartition *partition))
+{
+    g_autoptr(GPtrArray) topics = nrd_js_topics(engine);
+    for (guint i = 0; i < topics->len; i++)
+        for (uint32_t p = 0; p < nrd_js_topic_n_partitions(topics->pdata[i]); p++)
+            fn(nrd_js_topic_partition(topics->pdata[i], p));
 }
 
 GPtrArray *nrd_js_engine_topic_names(NrdEngine *engine)

@@ -58,6 +58,7 @@ extern const NrdEngineTable nrd_js_table;
 NRD_ENGINE_FUNCTIONS(NRD_JS_DECLARE)
 #undef NRD_JS_DECLARE
 void nrd_js_topic_keep_refusal(NrdTopic *topic, char *text);
+bool nrd_js_topic_get_config(NrdTopic *topic, NrdTopicConfig *ret_config);
 
 /* What stands in the place of fan-out, which is not built here (docs/scale-out.md says why). */
 #define NRD_JS_NO_FANOUT                                                                                               \
@@ -174,6 +175,8 @@ struct NrdPartition {
  * failure *ret_why (g_free) says more, unless it is NULL. */
 int nrd_js_follow_admin_held(NrdEngine *engine, char **ret_why) NRD_MUST_CHECK;
 GPtrArray *nrd_js_topics(NrdEngine *engine); /* references; g_ptr_array_unref */
+void nrd_js_each_partition(NrdEngine *engine,
+                           void (*fn)(NrdPartition *partition)); /* of all topics, one after another */
 /* What an acknowledgement of such a stream is worth: see nrd_engine_durability. */
 const char *nrd_js_durability_of(const NrdEngine *engine, int replicas, bool in_memory);
 

@@ -41,17 +41,17 @@ void nrd_js_kept_seen(NrdPartition *partition, const NrdJsStreamInfo *info)
         nrd_js_kept_doubt(partition);
 }
 
+static void doubt_if_known(NrdPartition *partition)
+{
+    g_mutex_lock(&partition->lock);
+    partition->doubted = partition->acked != NULL;
+    partition->rounds_left = partition->acked ? NRD_JS_KEPT_ROUNDS : 0;
+    g_mutex_unlock(&partition->lock);
+}
+
 void nrd_js_kept_reconnected(NrdEngine *engine)
 {
-    g_autoptr(GPtrArray) topics = nrd_js_topics(engine);
-    for (guint i = 0; i < topics->len; i++)
-        for (uint32_t p = 0; p < nrd_js_topic_n_partitions(topics->pdata[i]); p++) {
-            NrdPartition *partition = nrd_js_topic_partition(topics->pdata[i], p);
-            g_mutex_lock(&partition->lock);
-            partition->doubted = partition->acked != NULL;
-            partition->rounds_left = partition->acked ? NRD_JS_KEPT_ROUNDS : 0;
-            g_mutex_unlock(&partition->lock);
-        }
+    nrd_js_each_partition(engine, doubt_if_known);
 }
 
 /* A look also finds out whether there is another leader. */
@@ -74,8 +74,5 @@ static void watch_one(NrdPartition *partition)
 
 void nrd_js_kept_watch(NrdEngine *engine)
 {
-    g_autoptr(GPtrArray) topics = nrd_js_topics(engine);
-    for (guint i = 0; i < topics->len; i++)
-        for (uint32_t p = 0; p < nrd_js_topic_n_partitions(topics->pdata[i]); p++)
-            watch_one(nrd_js_topic_partition(topics->pdata[i], p));
+    nrd_js_each_partition(engine, watch_one);
 }

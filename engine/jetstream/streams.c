@@ -88,11 +88,9 @@ static int adopt_one(const Work *work, const char *stream, const char *subject, 
     NrdJsStreamConfig own = work->config;
     NrdJsStreamInfo info;
     bool there;
-    int rc = nrd_js_stream_info(conn, stream, NRD_JS_PATIENCE_MS, &info, ret_why);
+    int rc = nrd_js_stream_keep_copies(conn, stream, &own, ret_why);
     if (rc < 0)
         return rc;
-    own.replicas = info.replicas;
-    own.in_memory = info.in_memory;
     rc = nrd_js_stream_create(conn, stream, subject, &own, ret_why);
     if (rc != -EEXIST)
         return rc;
