@@ -14,5 +14,6 @@ NRD_ENGINE_FUNCTIONS(NRD_DECLARE)
 #undef NRD_DECLARE
 
 void nrd_local_topic_keep_refusal(NrdTopic *topic, char *text); /* see table.h */
+bool nrd_local_topic_get_config(NrdTopic *topic, NrdTopicConfig *ret_config);
 
 #endif

@@ -11,6 +11,7 @@
 
 #include "engine/base/macros.h"
 #include "engine/engine.h"
+#include "engine/meta/topic_record.h"
 
 #define NRD_ENGINE_FUNCTIONS(X)                                                                                        \
     X(engine_start)                                                                                                    \
@@ -39,8 +40,6 @@
     X(topic_created_ms)                                                                                                \
     X(topic_get_attr)                                                                                                  \
     X(topic_set_attr)                                                                                                  \
-    X(topic_config_value)                                                                                              \
-    X(topic_config_lines)                                                                                              \
     X(topic_config_write)                                                                                              \
     X(topic_refusal)                                                                                                   \
     X(topic_max_key_bytes)                                                                                             \
@@ -135,6 +134,8 @@ typedef struct NrdEngineTable {
 #undef NRD_ENTRY
     /* For nrd_topic_refuse, which cannot be handed on: keeps the sentence (taken over) for nrd_topic_refusal. Memory only. */
     void (*topic_keep_refusal)(NrdTopic *topic, char *text);
+    /* For those that show settings. False: the topic's record is damaged, and nothing is known of them. Memory only. */
+    bool (*topic_get_config)(NrdTopic *topic, NrdTopicConfig *ret_config);
 } NrdEngineTable;
 
 /* Whether a topic of that name may be made: -EINVAL or -ENAMETOOLONG, which it logs; -EROFS of a read-only mount. */
@@ -142,6 +143,13 @@ int nrd_topic_check_new(const NrdEngine *engine, const char *name) NRD_MUST_CHEC
 
 /* Says why a topic was not removed: it has records (-ENOTEMPTY), or is in use (-EBUSY). id: of its incarnation. */
 void nrd_topic_refuse_removal(NrdTopic *topic, int error, const char *id);
+
+/* A file's owner, group and mode, as of nrd_topic_get_attr; record: NULL when it is damaged. Pure. */
+NrdAttr nrd_attr_of_record(const NrdTopicRecord *record, const char *path, uint32_t base_mode);
+
+/* Sets those that are named (as of nrd_topic_set_attr). False: they were the same. Pure. */
+bool nrd_attr_change_record(NrdTopicRecord *record, const char *path, uint32_t base_mode, int what,
+                            const NrdAttr *attr);
 
 /* The table of an object of engine.h, whatever its type. */
 static inline const NrdEngineTable *nrd_table_of(const void *object)

@@ -97,16 +97,6 @@ int nrd_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mode, in
     return nrd_table_of(topic)->topic_set_attr(topic, path, base_mode, what, attr);
 }
 
-char *nrd_topic_config_value(NrdTopic *topic, const char *key)
-{
-    return nrd_table_of(topic)->topic_config_value(topic, key);
-}
-
-char *nrd_topic_config_lines(NrdTopic *topic)
-{
-    return nrd_table_of(topic)->topic_config_lines(topic);
-}
-
 int nrd_topic_config_write(NrdTopic *topic, const char *text, size_t size)
 {
     return nrd_table_of(topic)->topic_config_write(topic, text, size);

@@ -46,28 +46,18 @@ int nrd_topic_copy_record(NrdTopic *topic, NrdTopicRecord **ret_record)
 
 void nrd_local_topic_get_attr(NrdTopic *topic, const char *path, uint32_t base_mode, NrdAttr *ret_attr)
 {
-    NrdFileAttr attr = { 0, 0, base_mode & 0500 };
     pthread_mutex_lock(&topic->lock);
-    if (topic->record)
-        attr = nrd_topic_record_attr(topic->record, path, base_mode);
+    *ret_attr = nrd_attr_of_record(topic->record, path, base_mode);
     pthread_mutex_unlock(&topic->lock);
-    *ret_attr = (NrdAttr){ attr.uid, attr.gid, attr.mode };
 }
 
 int nrd_local_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mode, int what, const NrdAttr *attr)
 {
     NrdTopicRecord *next = NULL;
-    NrdAttr now;
     pthread_mutex_lock(&topic->guard);
     int rc = nrd_topic_copy_record(topic, &next);
     if (rc == 0) {
-        nrd_topic_get_attr(topic, path, base_mode, &now); /* only changed under the guard */
-        NrdFileAttr file_attr = {
-            .uid = what & NRD_ATTR_UID ? attr->uid : now.uid,
-            .gid = what & NRD_ATTR_GID ? attr->gid : now.gid,
-            .mode = what & NRD_ATTR_MODE ? attr->mode : now.mode,
-        };
-        if (nrd_topic_record_set_attr(next, path, &file_attr))
+        if (nrd_attr_change_record(next, path, base_mode, what, attr))
             rc = nrd_topic_replace_record(topic, next);
         else
             nrd_topic_record_free(next); /* `chown -R` says the same of each record that is listed */
@@ -78,25 +68,14 @@ int nrd_local_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mo
 
 /* ---- settings ---- */
 
-const char *const *nrd_config_keys(void)
-{
-    return nrd_topic_config_keys();
-}
-
-char *nrd_local_topic_config_value(NrdTopic *topic, const char *key)
+bool nrd_local_topic_get_config(NrdTopic *topic, NrdTopicConfig *ret_config)
 {
     pthread_mutex_lock(&topic->lock);
-    char *value = topic->record ? nrd_topic_config_get(&topic->record->config, key) : NULL;
+    bool whole = topic->record != NULL;
+    if (whole)
+        *ret_config = topic->record->config;
     pthread_mutex_unlock(&topic->lock);
-    return value;
-}
-
-char *nrd_local_topic_config_lines(NrdTopic *topic)
-{
-    pthread_mutex_lock(&topic->lock);
-    char *text = topic->record ? nrd_topic_config_text(&topic->record->config) : g_strdup("");
-    pthread_mutex_unlock(&topic->lock);
-    return text;
+    return whole;
 }
 
 static int apply_lines(NrdTopic *topic, NrdTopicRecord *next, const char *text, size_t size)

@@ -99,21 +99,14 @@ static int change_record(NrdTopic *topic, const Change *change)
 
 void nrd_js_topic_get_attr(NrdTopic *topic, const char *path, uint32_t base_mode, NrdAttr *ret_attr)
 {
-    NrdFileAttr attr = { 0, 0, base_mode & 0500 };
     g_mutex_lock(&topic->lock);
-    if (topic->record)
-        attr = nrd_topic_record_attr(topic->record, path, base_mode);
+    *ret_attr = nrd_attr_of_record(topic->record, path, base_mode);
     g_mutex_unlock(&topic->lock);
-    *ret_attr = (NrdAttr){ attr.uid, attr.gid, attr.mode };
 }
 
 static int apply_attr(NrdTopic *topic, NrdTopicRecord *record, const Change *change, bool *ret_same)
 {
-    NrdFileAttr attr = nrd_topic_record_attr(record, change->path, change->base_mode);
-    attr.uid = change->what & NRD_ATTR_UID ? change->attr->uid : attr.uid;
-    attr.gid = change->what & NRD_ATTR_GID ? change->attr->gid : attr.gid;
-    attr.mode = change->what & NRD_ATTR_MODE ? change->attr->mode : attr.mode;
-    *ret_same = !nrd_topic_record_set_attr(record, change->path, &attr);
+    *ret_same = !nrd_attr_change_record(record, change->path, change->base_mode, change->what, change->attr);
     return 0;
 }
 
@@ -125,20 +118,14 @@ int nrd_js_topic_set_attr(NrdTopic *topic, const char *path, uint32_t base_mode,
 
 /* ---- settings ---- */
 
-char *nrd_js_topic_config_value(NrdTopic *topic, const char *key)
+bool nrd_js_topic_get_config(NrdTopic *topic, NrdTopicConfig *ret_config)
 {
     g_mutex_lock(&topic->lock);
-    char *value = topic->record ? nrd_topic_config_get(&topic->record->config, key) : NULL;
+    bool whole = topic->record != NULL;
+    if (whole)
+        *ret_config = topic->record->config;
     g_mutex_unlock(&topic->lock);
-    return value;
-}
-
-char *nrd_js_topic_config_lines(NrdTopic *topic)
-{
-    g_mutex_lock(&topic->lock);
-    char *text = topic->record ? nrd_topic_config_text(&topic->record->config) : g_strdup("");
-    g_mutex_unlock(&topic->lock);
-    return text;
+    return whole;
 }
 
 /* A key whose value would change, and means nothing here; NULL: none. */
@@ -268,11 +255,8 @@ int nrd_js_topic_config_write(NrdTopic *topic, const char *text, size_t size)
 NrdTopicConfig nrd_js_topic_config(NrdTopic *topic)
 {
     NrdTopicConfig config;
-    nrd_topic_config_defaults(&config);
-    g_mutex_lock(&topic->lock);
-    if (topic->record)
-        config = topic->record->config;
-    g_mutex_unlock(&topic->lock);
+    if (!nrd_js_topic_get_config(topic, &config))
+        nrd_topic_config_defaults(&config);
     return config;
 }
 

@@ -6,6 +6,7 @@ const NrdEngineTable nrd_js_table = {
     NRD_ENGINE_FUNCTIONS(NRD_ENTRY)
 #undef NRD_ENTRY
         .topic_keep_refusal = nrd_js_topic_keep_refusal,
+    .topic_get_config = nrd_js_topic_get_config,
 };
 
 /* ---- segments are the servers' own affair ---- */
