@@ -17,7 +17,7 @@ MUTANTS = [
     ("frame", "engine/log/frames/frame.c", "from = pos + 1;", "from = pos + 2;"),
     ("scan", "engine/log/index/scan.c", "    r = 0;\n    if (s->reader.fault == NRD_FRAME_BAD_RECORDS)",
      "    if (s->reader.fault == NRD_FRAME_BAD_RECORDS)"),
-    ("scan", "engine/log/index/scan.c", "        if (sure)\n            f->from = end;", ""),
+    ("scan", "engine/log/index/scan_resync.c", "        if (sure)\n            f->from = end;", ""),
     ("log", "engine/log/recovery.c", "    if (tail->torn && !rotten) {", "    if (tail->torn && !rotten && size_bytes > 200) {"),
     ("log", "engine/log/recovery.c", "hwm = MAX(file->value, nrd_segment_base(active));", "hwm = file->value + 1;"),
     ("index_file", "engine/log/index/index_file.c",
