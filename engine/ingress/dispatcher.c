@@ -5,6 +5,7 @@
 #include "engine/ingress/batch_private.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/cond.h"
 
 #include <errno.h>
 #include <string.h>
@@ -235,15 +236,11 @@ static int64_t wake_lanes_locked(NrdDispatcher *d, int64_t now_ms)
 
 static void sleep_locked(NrdDispatcher *d, int64_t now_ms, int64_t until_ms)
 {
-    struct timespec until;
     d->n_idle++;
     if (until_ms == 0) {
         pthread_cond_wait(&d->work, &d->lock);
     } else {
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        int64_t ns = until.tv_nsec + MAX(until_ms - now_ms, 1) * 1000000;
-        until.tv_sec += ns / 1000000000;
-        until.tv_nsec = ns % 1000000000;
+        struct timespec until = nrd_cond_end(MAX(until_ms - now_ms, 1));
         pthread_cond_timedwait(&d->work, &d->lock, &until);
     }
     d->n_idle--;
@@ -348,11 +345,7 @@ void nrd_dispatcher_kick(NrdDispatcher *d)
 
 bool nrd_dispatcher_drain(NrdDispatcher *d, int64_t ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t ns = until.tv_nsec + ms * 1000000;
-    until.tv_sec += ns / 1000000000;
-    until.tv_nsec = ns % 1000000000;
+    struct timespec until = nrd_cond_end(ms);
     int rc = 0;
     pthread_mutex_lock(&d->lock);
     nrd_dispatcher_take_in_locked(d);

@@ -1,6 +1,7 @@
 /* Lanes: which there are, what state they are in, and what goes from one to another. */
 #include "engine/ingress/dispatcher_private.h"
 
+#include "engine/base/cond.h"
 #include "engine/base/diag.h"
 
 #include <string.h>
@@ -222,14 +223,10 @@ uint64_t nrd_dispatcher_n_waiting(NrdDispatcher *d)
 NrdDispatcher *nrd_dispatcher_new(const NrdDispatcherOptions *options)
 {
     NrdDispatcher *d = g_new0(NrdDispatcher, 1);
-    pthread_condattr_t attr;
     d->options = *options;
     pthread_mutex_init(&d->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&d->work, &attr);
-    pthread_cond_init(&d->change, &attr);
-    pthread_condattr_destroy(&attr);
+    nrd_cond_init(&d->work);
+    nrd_cond_init(&d->change);
     d->lanes = g_hash_table_new_full(lane_hash, lane_equal, lane_free, NULL);
     g_queue_init(&d->incoming);
     g_queue_init(&d->ready);

@@ -3,6 +3,7 @@
 #include "engine/ingress/dispatcher_private.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/cond.h"
 
 #define CLAIM_WAIT_MS 2000 /* for a look-up, a commit that runs, or offsets that cannot be taken back */
 
@@ -128,7 +129,7 @@ void nrd_name_added(NrdDispatcher *d, NrdLane *lane, NrdPart *part)
 static bool wait_while(NrdDispatcher *d, NrdLane *lane, Condition *condition)
 {
     int64_t until_ms = nrd_clock_mono_ms() + CLAIM_WAIT_MS;
-    struct timespec until = { until_ms / 1000, until_ms % 1000 * 1000000 };
+    struct timespec until = nrd_cond_end(CLAIM_WAIT_MS);
     while (condition(lane) && nrd_clock_mono_ms() < until_ms && !d->stopping)
         (void)pthread_cond_timedwait(&d->change, &d->lock, &until);
     return !condition(lane);

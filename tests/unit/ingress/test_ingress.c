@@ -2,6 +2,7 @@
  * that go, and crashes at any moment. */
 #include "fixture.h"
 
+#include "engine/base/clock.h"
 #include "engine/base/diag.h"
 #include "engine/ingress/ingress.h"
 #include "engine/io/io.h"
@@ -14,6 +15,7 @@
 
 #define N_PARTITIONS 4
 #define WAIT_MS 20000
+#define DAY_MS ((int64_t)24 * 3600 * 1000)
 
 /* A topic that lives in memory: what it holds is what a disk would. */
 typedef struct Store {
@@ -1025,6 +1027,30 @@ static void test_claim_beside_a_commit(void)
     fixture_tear_down(&f);
 }
 
+/* A commit that hangs is waited for by the time that the wait can tell, which stands still while a machine is suspended. */
+static void test_claim_after_a_suspend(void)
+{
+    Fixture f;
+    Store s;
+    fixture_set_up(&f);
+    store_init(&s);
+    s.lingers = true;
+    NrdIngress *ingress = start(&f, &s);
+    g_assert_cmpint(put(ingress, 1, "tick"), ==, 0);
+    while (s.n_commits == 0)
+        g_usleep(500);
+    nrd_clock_shift_mono_ms(DAY_MS);
+    g_assert_cmpint(nrd_ingress_claim(ingress, ID_A, 1), ==, 0);
+    nrd_clock_shift_mono_ms(-DAY_MS);
+    s.lingers = false;
+    nrd_ingress_unclaim(ingress, ID_A, 1);
+    wait_until_dispatched(ingress);
+    assert_store(&s, 1, "tick");
+    nrd_ingress_close(ingress, 1000);
+    store_clear(&s);
+    fixture_tear_down(&f);
+}
+
 /* Beside producers of the partition, one after the other, all that waits is committed. */
 static void test_claims_of_a_busy_partition(void)
 {
@@ -1554,6 +1580,7 @@ int main(int argc, char **argv)
                     test_what_stands_aside_waits_no_longer_than_it_must);
     g_test_add_func("/ingress/dispatch/claim-beside-a-commit", test_claim_beside_a_commit);
     g_test_add_func("/ingress/dispatch/claim-beside-another", test_claim_beside_another);
+    g_test_add_func("/ingress/dispatch/claim-after-a-suspend", test_claim_after_a_suspend);
     g_test_add_func("/ingress/dispatch/claims-of-a-busy-partition", test_claims_of_a_busy_partition);
     g_test_add_func("/ingress/dispatch/claim-of-a-partition-that-comes-back",
                     test_claim_of_a_partition_that_comes_back);
