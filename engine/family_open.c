@@ -70,7 +70,7 @@ static void start_links(NrdTopic *parent)
         NrdChildRecord *link = nrd_family_link(parent, names->pdata[i]);
         NrdTopic *child = NULL;
         NrdTopicConfig config;
-        if (nrd_topic_find(parent->engine, link->name, &child) == 0 && nrd_family_config(child, &config))
+        if (nrd_topic_find(parent->engine, link->name, &child) == 0 && nrd_local_topic_get_config(child, &config))
             nrd_fan_start(parent, child, link, config.fanout_delay_ms);
         nrd_topic_unref(child);
         nrd_child_record_free(link);
