@@ -3,12 +3,9 @@
  * Every settled record moves settled_seq. The first one after a tick arms the tick (100 ms): the state goes into the page
  * cache. The first tick after a write-out arms the write-out (1 s): it becomes durable. The first write-out after a level
  * arms that (30 s): consumer.offset follows. An idle partition has no timer set. fsync and close do all of it at once.
- *
- * Settling durably writes the state as it will be before it is so in memory. When that fails the state as it is goes on
- * top of it, into the page cache before the failure is answered, so that a killed daemon finds the records unsettled, and
- * to the disk by the cadence. Until then a power cut may find them settled: what a failed sync did nobody knows.
+ * Settling durably is in offsets_settle.c.
  * Source: the seed, "The consumer frontier stored next to the segments". */
-#include "engine/engine_private.h"
+#include "engine/offsets_private.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/errors.h"
@@ -17,10 +14,6 @@
 #define TICK_MS 100
 #define WRITE_OUT_MS 1000
 #define LEVEL_MS 30000
-
-#define KEPT "progress of consumers is kept in memory and written again later"
-#define AHEAD "consumer.ahead"
-#define LEVEL "consumer.offset"
 
 /* ---- what failed, and who is told ---- */
 
@@ -51,9 +44,7 @@ static void set_why(NrdPartition *partition, char **slot, char *why)
     g_free(old);
 }
 
-/* Of one of the two files. A failure is told once, until the file can be written again. Returns what a program is told.
- * Offset lock held. */
-static int note_locked(NrdPartition *partition, bool level, int rc, const char *what, const char *outcome)
+int nrd_offsets_note_locked(NrdPartition *partition, bool level, int rc, const char *what, const char *outcome)
 {
     int *before = level ? &partition->level_errno : &partition->ahead_errno;
     char **slot = level ? &partition->level_why : &partition->ahead_why;
@@ -61,9 +52,10 @@ static int note_locked(NrdPartition *partition, bool level, int rc, const char *
     *before = rc;
     if (rc == 0 && news) {
         set_why(partition, slot, NULL);
-        nrd_diag(NRD_LEVEL_NOTICE, nrd_partition_place(partition), "%s can be written again", level ? LEVEL : AHEAD);
+        nrd_diag(NRD_LEVEL_NOTICE, nrd_partition_place(partition), "%s can be written again",
+                 level ? NRD_OFFSETS_LEVEL : NRD_OFFSETS_AHEAD);
     } else if (rc < 0 && news) {
-        char *why = why_not_written(partition, level ? LEVEL : AHEAD, rc);
+        char *why = why_not_written(partition, level ? NRD_OFFSETS_LEVEL : NRD_OFFSETS_AHEAD, rc);
         nrd_diag(NRD_LEVEL_ERROR, nrd_partition_place(partition),
                  "%s failed: %s; %s; put that right in the data directory", what, why, outcome);
         set_why(partition, slot, why);
@@ -86,8 +78,7 @@ static void arm(NrdPartition *partition, NrdTimer *timer, int64_t delay_ms)
     nrd_timer_set_earlier(partition->topic->engine->timers, timer, nrd_clock_mono_ms() + delay_ms);
 }
 
-/* Writes the present state into the window, unless the last tick has it. Offset lock held. */
-static int tick_locked(NrdPartition *partition)
+int nrd_offsets_tick_locked(NrdPartition *partition)
 {
     NrdFrontier state = { 0, g_array_new(FALSE, FALSE, sizeof(uint64_t)) };
     g_mutex_lock(&partition->queue_lock);
@@ -102,7 +93,7 @@ static int tick_locked(NrdPartition *partition)
         partition->ticked_seq = seq;
     g_array_unref(state.ahead);
     /* In the page cache it is not written yet: only a write-out says that all is well. */
-    return rc < 0 ? note_locked(partition, false, rc, "writing " AHEAD, KEPT) : 0;
+    return rc < 0 ? nrd_offsets_note_locked(partition, false, rc, "writing " NRD_OFFSETS_AHEAD, NRD_OFFSETS_KEPT) : 0;
 }
 
 /* Also when nothing was ticked: what was recovered may stand in the page cache only until it is asked for, and the store
@@ -115,7 +106,7 @@ static int write_out_locked(NrdPartition *partition)
         partition->synced_seq = seq;
     else
         partition->ticked_seq = partition->synced_seq; /* the window is of unknown content: write it again */
-    return note_locked(partition, false, rc, "syncing " AHEAD, KEPT);
+    return nrd_offsets_note_locked(partition, false, rc, "syncing " NRD_OFFSETS_AHEAD, NRD_OFFSETS_KEPT);
 }
 
 static int level_locked(NrdPartition *partition)
@@ -123,14 +114,15 @@ static int level_locked(NrdPartition *partition)
     g_mutex_lock(&partition->queue_lock);
     uint64_t frontier = nrd_queue_frontier(partition->queue);
     g_mutex_unlock(&partition->queue_lock);
-    return note_locked(partition, true, nrd_offset_store_level(partition->offsets, frontier), "writing " LEVEL, KEPT);
+    return nrd_offsets_note_locked(partition, true, nrd_offset_store_level(partition->offsets, frontier),
+                                   "writing " NRD_OFFSETS_LEVEL, NRD_OFFSETS_KEPT);
 }
 
 static void on_tick(void *user_data)
 {
     NrdPartition *partition = user_data;
     g_mutex_lock(&partition->offset_lock);
-    int rc = partition->offsets ? tick_locked(partition) : 0;
+    int rc = partition->offsets ? nrd_offsets_tick_locked(partition) : 0;
     bool owed = partition->ticked_seq != partition->synced_seq;
     g_mutex_unlock(&partition->offset_lock);
     if (rc < 0)
@@ -200,7 +192,8 @@ static int mend_locked(NrdPartition *partition)
     g_mutex_unlock(&partition->queue_lock);
     int rc = nrd_offset_store_mend(partition->offsets, &state);
     g_array_unref(state.ahead);
-    rc = note_locked(partition, false, rc, "writing " AHEAD " and " LEVEL " anew", KEPT);
+    rc = nrd_offsets_note_locked(partition, false, rc, "writing " NRD_OFFSETS_AHEAD " and " NRD_OFFSETS_LEVEL " anew",
+                                 NRD_OFFSETS_KEPT);
     if (rc == 0) {
         atomic_store(&partition->offsets_claim, false);
         return 0;
@@ -262,8 +255,7 @@ void nrd_offsets_touch_locked(NrdPartition *partition)
     arm(partition, &partition->tick_timer, TICK_MS);
 }
 
-/* After a sync on demand. Of a failure the caller was told; the cadence tries again all the same. */
-static void arm_after(NrdPartition *partition, bool open, int rc, bool level_owed)
+void nrd_offsets_arm_after(NrdPartition *partition, bool open, int rc, bool level_owed)
 {
     if (rc < 0 && open)
         arm(partition, &partition->tick_timer, WRITE_OUT_MS);
@@ -277,7 +269,7 @@ int nrd_offsets_sync(NrdPartition *partition, bool level)
     int rc = partition->offsets ? 0 : nrd_partition_closed_error(partition);
     uint64_t synced_before = partition->synced_seq;
     if (rc == 0)
-        rc = tick_locked(partition);
+        rc = nrd_offsets_tick_locked(partition);
     if (rc == 0)
         rc = write_out_locked(partition);
     if (rc == 0 && level)
@@ -285,117 +277,7 @@ int nrd_offsets_sync(NrdPartition *partition, bool level)
     bool open = partition->offsets && !atomic_load(&partition->closed);
     bool level_owed = rc == 0 && !level && partition->synced_seq != synced_before;
     g_mutex_unlock(&partition->offset_lock);
-    arm_after(partition, open, rc, level_owed);
-    return rc;
-}
-
-/* ---- settling durably ---- */
-
-/* What one write settles. */
-typedef struct Round {
-    NrdSettler *settlers;
-    NrdFrontier state; /* as it will be */
-    uint64_t seq;      /* settled_seq before */
-    bool anew;         /* some lease is prepared */
-} Round;
-
-static void begin_round_locked(NrdPartition *partition, Round *round)
-{
-    int64_t now_ms = nrd_clock_mono_ms();
-    g_mutex_lock(&partition->queue_lock);
-    round->settlers = g_steal_pointer(&partition->settlers);
-    for (NrdSettler *settler = round->settlers; settler; settler = settler->next) {
-        if (nrd_queue_prepare(partition->queue, &settler->settling, now_ms) > 0)
-            round->anew = true;
-    }
-    nrd_queue_snapshot_prepared(partition->queue, &round->state);
-    round->seq = partition->settled_seq;
-    partition->tick_armed = false;
-    g_mutex_unlock(&partition->queue_lock);
-}
-
-static int write_round_locked(NrdPartition *partition, const Round *round)
-{
-    if (!partition->offsets)
-        return nrd_partition_closed_error(partition);
-    int rc = 0;
-    if (round->anew || round->seq != partition->ticked_seq)
-        rc = nrd_offset_store_tick(partition->offsets, &round->state);
-    /* A crash before this sync or in it leaves the leases unsettled or settled, and nobody was told which; after it they
-     * are settled, though memory does not say so yet. */
-    if (rc == 0)
-        rc = nrd_offset_store_write_out(partition->offsets);
-    if (!round->anew)
-        return note_locked(partition, false, rc, "writing " AHEAD, KEPT);
-    return note_locked(partition, false, rc, "settling records", "they stay leased as they were");
-}
-
-/* In memory it becomes as the disk has it before the offset lock is given up: no later write can lack it. What others
- * settled since the round began is not on the disk, and their tick is armed. */
-static void end_round_locked(NrdPartition *partition, Round *round, bool durable)
-{
-    int64_t now_ms = nrd_clock_mono_ms();
-    g_mutex_lock(&partition->queue_lock);
-    for (NrdSettler *settler = round->settlers; settler; settler = settler->next)
-        nrd_queue_conclude(partition->queue, &settler->settling, durable, now_ms);
-    nrd_queue_end_prepared(partition->queue, durable);
-    bool alone = partition->settled_seq == round->seq;
-    if (round->anew && durable)
-        partition->settled_seq++;
-    else if (round->anew)
-        nrd_offsets_touch_locked(partition); /* the state as it was has to be written again */
-    if (durable)
-        partition->ticked_seq = partition->synced_seq = alone ? partition->settled_seq : round->seq;
-    g_mutex_unlock(&partition->queue_lock);
-}
-
-static void answer_locked(NrdSettler *settlers, int rc)
-{
-    for (NrdSettler *settler = settlers; settler; settler = settler->next) {
-        for (size_t i = 0; rc < 0 && i < settler->settling.n; i++)
-            settler->settling.errors[i] = rc;
-        settler->rc = rc;
-        settler->done = true;
-    }
-}
-
-/* The state as it is goes on top of what the failed round may have left. */
-static void undo_round_locked(NrdPartition *partition)
-{
-    nrd_offset_store_take_back(partition->offsets);
-    partition->ticked_seq = partition->synced_seq;
-    (void)!tick_locked(partition); /* the caller arms the next try */
-}
-
-static int settle_locked(NrdPartition *partition, bool *ret_anew)
-{
-    Round round = { .state = { 0, g_array_new(FALSE, FALSE, sizeof(uint64_t)) } };
-    begin_round_locked(partition, &round);
-    int rc = write_round_locked(partition, &round);
-    end_round_locked(partition, &round, rc == 0);
-    if (rc < 0 && partition->offsets)
-        undo_round_locked(partition);
-    answer_locked(round.settlers, rc);
-    g_array_unref(round.state.ahead);
-    *ret_anew = round.anew;
-    return rc;
-}
-
-/* Who comes while another one's round is being written waits for the lock, and whoever then gets it first writes for all
- * of them. */
-int nrd_offsets_settle(NrdPartition *partition, const NrdLease *leases, size_t n, int *ret_errors)
-{
-    NrdSettler self = { .settling = { leases, n, ret_errors } };
-    bool anew = false;
-    g_mutex_lock(&partition->queue_lock);
-    self.next = partition->settlers;
-    partition->settlers = &self;
-    g_mutex_unlock(&partition->queue_lock);
-    g_mutex_lock(&partition->offset_lock);
-    int rc = self.done ? self.rc : settle_locked(partition, &anew);
-    bool open = partition->offsets && !atomic_load(&partition->closed);
-    g_mutex_unlock(&partition->offset_lock);
-    arm_after(partition, open, rc, anew);
+    nrd_offsets_arm_after(partition, open, rc, level_owed);
     return rc;
 }
 
