@@ -15,46 +15,19 @@
  * A failure before 7 cuts the segment back to where it was, so that a retry lands one copy at the same offsets; a
  * failed sync poisons the log besides, because no later sync can tell what became of the pages (seed: Commit failure,
  * Fsync failure). */
-#include "engine/log/log_private.h"
+#include "engine/log/commit_private.h"
 
 #include "engine/base/clock.h"
-#include "engine/base/crc32c.h"
 #include "engine/base/errors.h"
 #include "engine/io/io.h"
-#include "engine/log/frames/frame_writer.h"
-#include "engine/log/segments/frame_cache.h"
 #include "engine/log/segments/segment_age.h"
 #include "engine/log/zero_ahead.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 
 #define FAR_AHEAD_MS ((int64_t)60 * 1000)
 #define NAME_CHECK_MS ((int64_t)1000)
-#define READ_BACK_BYTES ((size_t)256 * 1024)
-
-/* A frame that was written, as far as the steps after the write need it. */
-typedef struct Written {
-    uint8_t header[NRD_FRAME_HEADER_BYTES];
-    uint64_t stored_bytes;
-    uint32_t crc;
-    uint32_t n_records;
-    uint64_t text_bytes;
-    NrdFrameData *frame; /* a reference, or NULL: for the cache */
-} Written;
-
-typedef struct Commit {
-    NrdLog *log;
-    NrdSegment *active;
-    int fd;            /* pinned */
-    uint64_t pos;      /* the active segment's size before */
-    uint64_t offset;   /* the first record's */
-    int64_t now_ms;    /* what the clock said */
-    int64_t commit_ms; /* the same, or the newest that the log has seen when that is later */
-    bool keep;         /* somebody reads at the tail: the frames go into the cache */
-    GArray *written;   /* Written */
-} Commit;
 
 /* The caller's errors: what it can tell a producer. Anything else is an I/O error to it. */
 static int commit_errno(int error)
@@ -71,108 +44,6 @@ static int commit_errno(int error)
     }
 }
 
-static void clear_written(gpointer data)
-{
-    nrd_frame_data_unref(((Written *)data)->frame);
-}
-
-/* The frame as a reader would decode it, or NULL when it is not to be kept. */
-static NrdFrameData *decoded_frame(const Commit *c, const NrdFramePlan *plan, uint64_t offset, uint64_t pos,
-                                   uint64_t end_pos)
-{
-    if (!c->keep || plan->raw_bytes > NRD_FRAME_CACHE_MAX_FRAME_BYTES)
-        return NULL;
-    NrdFrameData *frame = nrd_frame_data_new(plan->raw_bytes);
-    if (frame == NULL)
-        return NULL;
-    frame->n_records = plan->n_records;
-    frame->offset = offset;
-    frame->pos = pos;
-    frame->end_pos = end_pos;
-    frame->summary = (NrdFrameSummary){ plan->text_bytes, c->commit_ms };
-    nrd_frame_plan_copy(plan, frame->payload);
-    return frame;
-}
-
-static int write_frames(Commit *c, GPtrArray *plans, const NrdLogSettings *settings)
-{
-    NrdFrameWriter writer = { 0 };
-    uint64_t pos = c->pos;
-    uint64_t offset = c->offset;
-    int r = 0;
-
-    for (guint i = 0; r == 0 && i < plans->len; i++) {
-        const NrdFramePlan *plan = plans->pdata[i];
-        NrdFrameImage image;
-        r = nrd_frame_writer_encode(&writer, plan, offset, settings->codec, settings->zstd_level, &image);
-        if (r < 0)
-            break;
-        Written written = { .stored_bytes = image.stored_bytes,
-                            .crc = image.crc,
-                            .n_records = plan->n_records,
-                            .text_bytes = plan->text_bytes };
-        memcpy(written.header, image.header, sizeof written.header);
-        uint64_t end_pos = pos + NRD_FRAME_HEADER_BYTES + image.stored_bytes;
-        written.frame = decoded_frame(c, plan, offset, pos, end_pos);
-        g_array_append_val(c->written, written);
-        struct iovec iov[2] = { { image.header, sizeof image.header },
-                                { (void *)(uintptr_t)image.stored, image.stored_bytes } };
-        r = nrd_io_pwritev_full(c->fd, iov, 2, (int64_t)pos);
-        pos = end_pos;
-        offset += plan->n_records;
-    }
-    nrd_frame_writer_clear(&writer);
-    if (r == 0)
-        nrd_zero_ahead_write(c->log, c->fd, pos, pos - c->pos, settings);
-    return r;
-}
-
-/* Reads one frame back, streamed through a buffer; -EIO when it is not what was written. */
-static int read_back(const Commit *c, const Written *written, uint64_t pos, NrdBuffer *buffer)
-{
-    uint64_t left = NRD_FRAME_HEADER_BYTES + written->stored_bytes;
-    uint32_t crc = 0;
-    size_t skip = NRD_FRAME_HEADER_BYTES; /* of the first read */
-
-    while (left > 0) {
-        size_t n = 0;
-        size_t want = (size_t)MIN((uint64_t)READ_BACK_BYTES, left);
-        int r = nrd_io_pread_full(c->fd, buffer->data, want, (int64_t)pos, &n);
-        if (r < 0)
-            return r;
-        if (n < want)
-            return -EIO;
-        if (skip > 0) {
-            if (memcmp(buffer->data, written->header, NRD_FRAME_HEADER_BYTES) != 0)
-                return -EIO;
-            crc = nrd_frame_crc_start(buffer->data);
-        }
-        crc = nrd_crc32c(crc, buffer->data + skip, n - skip);
-        skip = 0;
-        pos += n;
-        left -= n;
-    }
-    return crc == written->crc ? 0 : -EIO;
-}
-
-static int verify_frames(const Commit *c)
-{
-    NrdBuffer buffer = { 0 };
-    uint64_t pos = c->pos;
-    uint64_t longest = 0;
-
-    for (guint i = 0; i < c->written->len; i++)
-        longest = MAX(longest, g_array_index(c->written, Written, i).stored_bytes + NRD_FRAME_HEADER_BYTES);
-    int r = nrd_buffer_reserve(&buffer, (size_t)MIN(longest, (uint64_t)READ_BACK_BYTES), 0);
-    for (guint i = 0; r == 0 && i < c->written->len; i++) {
-        const Written *written = &g_array_index(c->written, Written, i);
-        r = read_back(c, written, pos, &buffer);
-        pos += NRD_FRAME_HEADER_BYTES + written->stored_bytes;
-    }
-    nrd_buffer_release(&buffer);
-    return r;
-}
-
 /* An error that says that the file is not there any more is final. */
 static void note_taken_away(NrdLog *log, NrdSegment *active, int error)
 {
@@ -183,7 +54,7 @@ static void note_taken_away(NrdLog *log, NrdSegment *active, int error)
 /* Others may remove the file, or move it or its folder away, and a sync of it still succeeds. Whether it has any name is
  * seen at every commit, for a fraction of a microsecond; whether it has its own costs ten times as much and is looked at
  * once in a second: what got into a file that was moved meanwhile is there still. */
-static int check_place(const Commit *c)
+static int check_place(const NrdCommit *c)
 {
     NrdLog *log = c->log;
     bool due = c->now_ms - log->named_ms >= NAME_CHECK_MS || c->now_ms < log->named_ms;
@@ -198,7 +69,7 @@ static int check_place(const Commit *c)
 
 /* The descriptor may have been closed since the last commit, and opened again by name. What is somebody else's file by now is
  * left as it is. */
-static int pin_active(Commit *c)
+static int pin_active(NrdCommit *c)
 {
     int r = nrd_segment_pin(c->active, &c->fd);
     if (r == 0) {
@@ -224,14 +95,14 @@ static int empty_hwm(NrdLog *log)
 }
 
 /* Makes the frames visible. */
-static void advance(Commit *c)
+static void advance(NrdCommit *c)
 {
     NrdLog *log = c->log;
     uint64_t next = c->offset;
 
     g_mutex_lock(&log->lock);
     for (guint i = 0; i < c->written->len; i++) {
-        const Written *w = &g_array_index(c->written, Written, i);
+        const NrdWritten *w = &g_array_index(c->written, NrdWritten, i);
         nrd_segment_add_frame(c->active, NRD_FRAME_HEADER_BYTES + w->stored_bytes, w->n_records, w->text_bytes,
                               c->commit_ms);
         next += w->n_records;
@@ -248,22 +119,8 @@ static void advance(Commit *c)
     nrd_counter_add(NRD_COUNTER_RECORDS, next - c->offset);
 }
 
-/* Lets who reads at the tail find the frames in memory; visible by now, so nothing that may be cut gets there. */
-static void fill_cache(const Commit *c)
-{
-    uint64_t version = nrd_segment_version(c->active);
-
-    for (guint i = 0; i < c->written->len; i++) {
-        NrdFrameData *frame = g_array_index(c->written, Written, i).frame;
-        if (frame == NULL)
-            continue;
-        nrd_frame_cache_put(c->active, version, frame);
-        nrd_frame_cache_note(c->active, frame->offset, frame->pos, frame->offset);
-    }
-}
-
 /* Leaves nothing of a failed commit behind. */
-static void discard(Commit *c, bool sync_failed)
+static void discard(NrdCommit *c, bool sync_failed)
 {
     int r = nrd_io->ftruncate(c->fd, (int64_t)c->pos); /* zeros ahead go as well */
     if (r == 0)
@@ -276,9 +133,9 @@ static void discard(Commit *c, bool sync_failed)
 }
 
 /* Steps 2 to 7, with the discard. */
-static int run(Commit *c, GPtrArray *plans, const NrdLogSettings *settings)
+static int run(NrdCommit *c, GPtrArray *plans, const NrdLogSettings *settings)
 {
-    int r = write_frames(c, plans, settings);
+    int r = nrd_commit_write_frames(c, plans, settings);
     if (r < 0) {
         discard(c, false);
         return r;
@@ -289,7 +146,7 @@ static int run(Commit *c, GPtrArray *plans, const NrdLogSettings *settings)
         discard(c, true);
         return -EIO;
     }
-    r = verify_frames(c);
+    r = nrd_commit_verify_frames(c);
     if (r == 0)
         r = check_place(c);
     if (r < 0) {
@@ -302,7 +159,7 @@ static int run(Commit *c, GPtrArray *plans, const NrdLogSettings *settings)
         return r;
     }
     advance(c);
-    fill_cache(c);
+    nrd_commit_fill_cache(c);
     return 0;
 }
 
@@ -338,7 +195,7 @@ static void tell_late_clock(NrdLog *log, int64_t now_ms, int64_t commit_ms)
 
 static int commit_batches(NrdLog *log, NrdRecordBatch *const *batches, size_t n_batches, NrdLogSettings *settings)
 {
-    Commit c = { .log = log };
+    NrdCommit c = { .log = log };
     int r = nrd_log_prepare_active(log);
     if (r < 0)
         return r;
@@ -354,8 +211,7 @@ static int commit_batches(NrdLog *log, NrdRecordBatch *const *batches, size_t n_
     for (size_t i = 0; i < n_batches; i++)
         nrd_record_batch_stamp(batches[i], c.commit_ms);
     c.keep = __atomic_exchange_n(&log->was_read, false, __ATOMIC_ACQ_REL);
-    c.written = g_array_new(FALSE, FALSE, sizeof(Written));
-    g_array_set_clear_func(c.written, clear_written);
+    c.written = nrd_commit_written_new();
     GPtrArray *plans = nrd_frame_plan(batches, n_batches);
     nrd_zero_ahead_enter();
     r = run(&c, plans, settings);
