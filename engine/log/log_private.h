@@ -8,9 +8,13 @@
 /* recovery.c: fills an empty log from its folder. */
 int nrd_log_recover(NrdLog *log) NRD_MUST_CHECK;
 
-/* recovery.c: tells what keeps the folder from being opened: name in it ("": the folder), and what is wrong with it, in words
+/* recovery_folder.c: tells what keeps the folder from being opened: name in it ("": the folder), and what is wrong with it, in words
  * or (NULL) as error says. Returns what an open returns for it. */
 int nrd_log_complain(NrdLog *log, const char *name, int error, const char *what);
+
+/* Makes the segments in order of base. A listing that breaks off, or has something odd in it, is an error, never taken for
+ * the whole: told as above. */
+int nrd_log_list_segments(NrdLog *log, GPtrArray *segments) NRD_MUST_CHECK;
 
 /* recovery.c: whole frames, but none that begins where the file's name says. */
 extern const char nrd_log_misnamed[];
