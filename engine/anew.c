@@ -3,7 +3,7 @@
  * that met it: before the folder is made again, by an open or a reopen, a note is left beside it, an empty file
  * topics/<topic>/pNNNNN.lost, that goes when `reopen` is written to the partition's ctl after that was told. A folder that was
  * seen missing and is put back before it is made again leaves no note, and is as good as it was. */
-#include "engine/engine_private.h"
+#include "engine/partition.h"
 
 #include "engine/io/io.h"
 

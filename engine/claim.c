@@ -1,6 +1,8 @@
 /* Whether a topic is in service: its folder is claimed by comparing the incarnation marker with the record, at every open
  * of a partition. What fails takes the topic out of service until a claim succeeds; each use tries again. */
-#include "engine/engine_private.h"
+#include "engine/housekeeping.h"
+#include "engine/partition.h"
+#include "engine/topic.h"
 
 #include "engine/base/errors.h"
 #include "engine/meta/incarnation.h"

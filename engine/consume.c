@@ -1,7 +1,9 @@
 /* Leases of one partition: taking one, and reading what was leased. A take leases under the queue lock, reads the record
  * without it, and hands over a copy. Who waits stands in line.h; taking many at a time in consume_batch.c, settling in
  * settle.c. */
-#include "engine/engine_private.h"
+#include "engine/consume.h"
+#include "engine/offsets.h"
+#include "engine/partition.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/random.h"

@@ -3,7 +3,7 @@
  * If others were faster meanwhile it leases what they left of the front of the run, and drops the other copies.
  *
  * The read lock is held throughout, across the batch's copy function too: it only copies. */
-#include "engine/engine_private.h"
+#include "engine/consume.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/random.h"

@@ -1,7 +1,9 @@
 /* What the ingress needs of the engine: commits to partitions, a look at what is there already, and whether a topic is
  * gone. The dispatcher commits through the same rounds as everybody who produces to the partition, so it shares their
  * syncs. */
-#include "engine/engine_private.h"
+#include "engine/dispatch.h"
+#include "engine/partition.h"
+#include "engine/produce.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/errors.h"

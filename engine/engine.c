@@ -1,5 +1,9 @@
 /* The engine: the data directory, the table of topics, start and stop. */
-#include "engine/engine_private.h"
+#include "engine/dispatch.h"
+#include "engine/fan.h"
+#include "engine/housekeeping.h"
+#include "engine/produce.h"
+#include "engine/topic.h"
 
 #include "engine/base/errors.h"
 #include "engine/base/names.h"

@@ -15,6 +15,9 @@
  * guard: so neither can slip past the other. */
 #include "engine/family_private.h"
 
+#include "engine/fan.h"
+#include "engine/topic.h"
+
 #include <errno.h>
 #include <string.h>
 

@@ -2,6 +2,9 @@
  * link come to be (family.c tells why). Engine admin is held. */
 #include "engine/family_private.h"
 
+#include "engine/fan.h"
+#include "engine/topic.h"
+
 #include "engine/base/clock.h"
 #include "engine/base/errors.h"
 #include "engine/base/random.h"

@@ -5,6 +5,8 @@
  * known, because a record is damaged, is left as it is. Nobody uses a topic yet; one thread. */
 #include "engine/family_private.h"
 
+#include "engine/fan.h"
+
 #include <string.h>
 
 /* Why an entry is no link, or NULL. */

@@ -1,7 +1,10 @@
 /* What the fan-out needs of the engine: reading a partition of the parent, committing to one of the child, and who
  * tells it that there is something. Copies are committed through the same rounds as everybody's who produces to the
  * partition, so they share their syncs. */
-#include "engine/engine_private.h"
+#include "engine/fan.h"
+#include "engine/dispatch.h"
+#include "engine/partition.h"
+#include "engine/produce.h"
 
 #include "engine/base/errors.h"
 #include "engine/fanout/fanout.h"

@@ -3,7 +3,11 @@
  * what producers that write nothing keep the dispatcher from, and to the system what is free.
  * Each is one thread whatever the number of partitions; an idle partition has no timer. loop.h watches over them.
  * Source: the contract, "Housekeeping"; the seed, Retention, Opening and closing logs. */
-#include "engine/engine_private.h"
+#include "engine/housekeeping.h"
+#include "engine/consume.h"
+#include "engine/partition.h"
+#include "engine/produce.h"
+#include "engine/topic.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"

@@ -5,7 +5,11 @@
  * the state to CLOSING, with no pin left, then takes the committer role, so it lands between two commits, and who wants
  * a pin meanwhile waits at the guard. What can be asked of a closed partition without opening it is its picture: see
  * picture.c (seed: Opening and closing logs). */
-#include "engine/engine_private.h"
+#include "engine/consume.h"
+#include "engine/offsets.h"
+#include "engine/partition.h"
+#include "engine/produce.h"
+#include "engine/topic.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/errors.h"

@@ -2,7 +2,7 @@
 #include "engine/line.h"
 
 #include "engine/base/clock.h"
-#include "engine/engine_private.h"
+#include "engine/consume.h"
 
 #include <errno.h>
 

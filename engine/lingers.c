@@ -1,5 +1,5 @@
 /* Topics whose producers hold something that nobody has synced yet: after linger_ms it goes to the ingress. */
-#include "engine/engine_private.h"
+#include "engine/produce.h"
 
 #include "engine/base/clock.h"
 

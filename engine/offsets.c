@@ -7,6 +7,8 @@
  * Source: the seed, "The consumer frontier stored next to the segments". */
 #include "engine/offsets_private.h"
 
+#include "engine/offsets.h"
+
 #include "engine/base/clock.h"
 #include "engine/base/errors.h"
 #include "engine/io/io.h"

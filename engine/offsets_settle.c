@@ -3,6 +3,8 @@
  * to the disk by the cadence. Until then a power cut may find them settled: what a failed sync did nobody knows. */
 #include "engine/offsets_private.h"
 
+#include "engine/offsets.h"
+
 #include "engine/base/clock.h"
 
 /* What one write settles. */

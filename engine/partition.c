@@ -1,6 +1,10 @@
 /* A partition: the joint of a log, a queue and producers. What `ctl` and the attributes ask of it; life.c opens and closes
  * it. */
-#include "engine/engine_private.h"
+#include "engine/partition.h"
+#include "engine/consume.h"
+#include "engine/fan.h"
+#include "engine/offsets.h"
+#include "engine/produce.h"
 
 #include "engine/base/errors.h"
 #include "engine/ingress/ingress.h"

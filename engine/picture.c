@@ -1,6 +1,8 @@
 /* What can be asked of a closed partition without opening it: its picture, taken at the close, or read from what a clean close
  * left (seed: High watermark). When there is none only an open can tell. */
-#include "engine/engine_private.h"
+#include "engine/offsets.h"
+#include "engine/partition.h"
+#include "engine/topic.h"
 
 #include <errno.h>
 

@@ -8,6 +8,13 @@
  * overtake each other. */
 #include "engine/produce_private.h"
 
+#include "engine/consume.h"
+#include "engine/fan.h"
+#include "engine/housekeeping.h"
+#include "engine/offsets.h"
+#include "engine/partition.h"
+#include "engine/produce.h"
+
 #include "engine/base/clock.h"
 #include "engine/base/ranges.h"
 

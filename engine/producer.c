@@ -2,6 +2,10 @@
  * dispatcher. How they are committed is in produce.c. */
 #include "engine/produce_private.h"
 
+#include "engine/fan.h"
+#include "engine/partition.h"
+#include "engine/produce.h"
+
 #include "engine/base/ranges.h"
 #include "engine/ingress/ingress.h"
 

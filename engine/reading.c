@@ -1,6 +1,6 @@
 /* Reading a partition beside its consumers: as text, record by record, by time, and as segment files. Each reader pins its
  * partition as long as it lives, and so the topic. */
-#include "engine/engine_private.h"
+#include "engine/partition.h"
 
 #include <errno.h>
 

@@ -4,7 +4,10 @@
  * after it was given back, so a backlog of a thousand expired segments never holds up a commit (seed: Retention). A
  * partition that is closed is judged by its picture, or, when it has none, by the sizes and times of its files; only when
  * something has to go is it opened, swept and closed again. */
-#include "engine/engine_private.h"
+#include "engine/consume.h"
+#include "engine/housekeeping.h"
+#include "engine/partition.h"
+#include "engine/produce.h"
 
 #include "engine/base/clock.h"
 #include "engine/io/io.h"

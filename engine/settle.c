@@ -1,6 +1,8 @@
 /* Ending leases by ack and nack, prolonging them, and moving the frontier by hand. Many leases are settled under one
  * lock, and wake who waits once. */
-#include "engine/engine_private.h"
+#include "engine/consume.h"
+#include "engine/offsets.h"
+#include "engine/partition.h"
 
 #include "engine/base/clock.h"
 

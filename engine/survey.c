@@ -1,6 +1,6 @@
 /* The look, soon after a start, at partitions that nobody has used yet. A start opens none of them, so what others have done
  * to their files would stay unknown until somebody comes. */
-#include "engine/engine_private.h"
+#include "engine/partition.h"
 
 /* Whether what stands in the place of a consumer's file is none: an open says so. */
 static bool has_foreign_file(NrdPartition *partition)

@@ -1,5 +1,10 @@
 /* Topics: their life (open, close, remove, delete), and the handles that hold them. topic_settings.c has what they are set to. */
-#include "engine/engine_private.h"
+#include "engine/topic.h"
+#include "engine/consume.h"
+#include "engine/fan.h"
+#include "engine/housekeeping.h"
+#include "engine/partition.h"
+#include "engine/produce.h"
 
 #include "engine/base/cond.h"
 #include "engine/base/errors.h"

@@ -3,7 +3,10 @@
  * The topic has a line of its own. A partition with something to deliver serves its own readers first, then wakes the
  * topic's line, naming itself: so a wake-up costs a look at one partition, however many there are. Whoever joins the
  * line looks at all of them. Between the two nothing is missed, for the reason given in line.h. */
-#include "engine/engine_private.h"
+#include "engine/consume.h"
+#include "engine/dispatch.h"
+#include "engine/partition.h"
+#include "engine/topic.h"
 
 #include <errno.h>
 

@@ -2,6 +2,11 @@
  * topic_produce_sync.c. */
 #include "engine/topic_produce_private.h"
 
+#include "engine/dispatch.h"
+#include "engine/fan.h"
+#include "engine/produce.h"
+#include "engine/topic.h"
+
 #include "engine/base/ranges.h"
 
 #include <errno.h>

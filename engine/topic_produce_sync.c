@@ -6,6 +6,8 @@
  * lands. Many producers' entries share the syncs of the WAL. */
 #include "engine/topic_produce_private.h"
 
+#include "engine/produce.h"
+
 #include "engine/base/ranges.h"
 
 #include <errno.h>

@@ -1,5 +1,9 @@
 /* What a topic is set to: its record, owner and modes of its files, its settings, and how a change comes into force. */
-#include "engine/engine_private.h"
+#include "engine/consume.h"
+#include "engine/fan.h"
+#include "engine/housekeeping.h"
+#include "engine/partition.h"
+#include "engine/topic.h"
 
 #include <errno.h>
 

@@ -2,7 +2,7 @@
 #include "world.h"
 
 #include "engine/base/clock.h"
-#include "engine/engine_private.h"
+#include "engine/housekeeping.h"
 
 #include <errno.h>
 #include <string.h>

@@ -4,8 +4,9 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
-#include "engine/engine_private.h"
+#include "engine/fan.h"
 #include "engine/io/io.h"
+#include "engine/partition.h"
 
 #include <errno.h>
 #include <glib/gstdio.h>

@@ -2,7 +2,7 @@
  * has is in the child, each key in its order; what comes twice comes from the kills, and a clean stop repeats nothing. */
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
-#include "engine/engine_private.h"
+#include "engine/fan.h"
 #include "engine/io/io.h"
 
 #include <glib/gstdio.h>

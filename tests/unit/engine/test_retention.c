@@ -4,7 +4,8 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
-#include "engine/engine_private.h"
+#include "engine/housekeeping.h"
+#include "engine/partition.h"
 
 #include <errno.h>
 #include <glib/gstdio.h>

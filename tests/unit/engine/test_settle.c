@@ -1,8 +1,8 @@
 /* Settling durably: all of it or nothing, whatever the disk does and whoever does something else meanwhile. */
 #include "fixture.h"
 
-#include "engine/engine_private.h"
 #include "engine/io/io.h"
+#include "engine/offsets.h"
 #include "engine/queue/offset_store.h"
 
 #include <errno.h>
