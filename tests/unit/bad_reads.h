@@ -19,20 +19,20 @@ typedef struct BadRead {
 
 static NrdIo bad_read_io;
 static const NrdIo *bad_read_before;
-static BadRead *bad_read;
+static BadRead bad_read;
 static unsigned bad_read_n;
 static int64_t bad_read_pos; /* of the spoilt byte; -1: none */
 
 static inline ssize_t bad_read_pread(int fd, void *buf, size_t size, int64_t pos)
 {
     ssize_t n = bad_read_before->pread(fd, buf, size, pos);
-    if (n > 0 && ++bad_read_n == bad_read->nth) {
-        bad_read_pos = pos + (bad_read->byte % 2 == 0 ? bad_read->byte % n : n - 1 - bad_read->byte % n);
-        bad_read->fired = true;
+    if (n > 0 && ++bad_read_n == bad_read.nth) {
+        bad_read_pos = pos + (bad_read.byte % 2 == 0 ? bad_read.byte % n : n - 1 - bad_read.byte % n);
+        bad_read.fired = true;
     }
     if (n > 0 && bad_read_pos >= pos && bad_read_pos < pos + n) {
         ((uint8_t *)buf)[bad_read_pos - pos] ^= 0x01;
-        bad_read_pos = bad_read->in_memory ? bad_read_pos : -1;
+        bad_read_pos = bad_read.in_memory ? bad_read_pos : -1;
     }
     return n;
 }
@@ -54,7 +54,7 @@ static inline bool bad_read_begin(BadRead *bad)
     if (bad->byte > 64)
         return false;
     bad->fired = false;
-    bad_read = bad;
+    bad_read = *bad;
     bad_read_n = 0;
     bad_read_pos = -1;
     bad_read_before = nrd_io;
@@ -67,7 +67,7 @@ static inline bool bad_read_begin(BadRead *bad)
 
 static inline void bad_read_end(BadRead *bad)
 {
-    (void)bad;
+    bad->fired = bad_read.fired;
     nrd_io = bad_read_before;
 }
 

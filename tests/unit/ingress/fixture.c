@@ -265,6 +265,16 @@ void fixture_tear_down(Fixture *f)
     fixture_remove(f);
 }
 
+void fixture_before(Fixture *f, gconstpointer data)
+{
+    fixture_set_up(f);
+}
+
+void fixture_after(Fixture *f, gconstpointer data)
+{
+    fixture_tear_down(f);
+}
+
 void fixture_remove(Fixture *f)
 {
     g_assert_cmpint(nrd_io_remove_tree(f->root_fd, "ingress"), ==, 0);

@@ -17,6 +17,10 @@ typedef struct Fixture {
 void fixture_set_up(Fixture *f);
 void fixture_tear_down(Fixture *f);
 
+/* The same, for g_test_add. */
+void fixture_before(Fixture *f, gconstpointer data);
+void fixture_after(Fixture *f, gconstpointer data);
+
 /* Only the folder, beside a fixture that is in use. */
 void fixture_make(Fixture *f); /* removed before the other is torn down */
 void fixture_remove(Fixture *f);
