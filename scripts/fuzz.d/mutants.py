@@ -41,7 +41,7 @@ MUTANTS = [
     ("framing_lines", "fs/framing.c", "if (framing->partial->len + length > max)", "if (length > max)"),
     ("framing_jsonl", "fs/framing.c", "    (void)pass_over(&framing->n_skip, request.data, request.size);\n", ""),
     ("framing_bin", "fs/framing.c", "*left -= n;", "*left -= n > 7 ? 7 : n;"),
-    ("ack", "engine/queue/receipt.c", "x = x * 10 + (x >> 8);", "x = x * 10 + (x >> 8) + (n == 7);"),
+    ("ack", "engine/queue/receipt.c", "value_of(x << 8 * (8 - n));", "value_of(x << 8 * (8 - n)) + (n == 7);"),
     ("ack", "fs/lines.c", "many && lines->kept_size == 0 ?", "many ?"),
     ("ctl", "fs/lines.c", "if (size == 0 || (size > 1 && text[0] == '0'))", "if (size == 0)"),
     ("time_name", "fs/time_name.c", "(year % 100 != 0 || year % 400 == 0)", "year % 100 != 0"),
