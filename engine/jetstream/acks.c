@@ -3,7 +3,10 @@
  * An ack is memory only for who makes it. It is sent with a request for an answer, again until the answer comes or its lease is
  * over, and waited for by who syncs: up to 25 seconds, then he is told that it failed, and the ack goes on. One that is given
  * up (its lease is over, or void) is told once: to those who wait for it, or else to the next who syncs the partition. */
+#include "engine/jetstream/consumer.h"
+#include "engine/jetstream/lease.h"
 #include "engine/jetstream/lease_private.h"
+#include "engine/jetstream/partition.h"
 
 #include "engine/base/clock.h"
 

@@ -8,7 +8,10 @@
  *
  * Two who remove a topic at once are told apart by its record, too: each writes it, as it is, before it closes the streams,
  * and before it opens them again, and removes only what it has written itself. */
-#include "engine/jetstream/js_private.h"
+#include "engine/jetstream/partition.h"
+#include "engine/jetstream/store.h"
+#include "engine/jetstream/streams.h"
+#include "engine/jetstream/topic.h"
 
 #include "engine/base/clock.h"
 

@@ -1,5 +1,8 @@
 /* What is asked of the servers for those who wait, and what they answer. See pull_private.h. */
+#include "engine/jetstream/consumer.h"
 #include "engine/jetstream/copies.h"
+#include "engine/jetstream/lease.h"
+#include "engine/jetstream/partition.h"
 #include "engine/jetstream/pull_private.h"
 
 #include "engine/base/clock.h"

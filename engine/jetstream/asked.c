@@ -5,6 +5,8 @@
  * and none comes behind it. The servers take a pull whose inbox is gone for none. What this mount gives back is told on the
  * same way behind that message, so it goes to none of these pulls. Whoever just unsubscribed would throw away what has come and
  * was not looked at yet. What cannot be seen is a record on its way between two servers in that moment. */
+#include "engine/jetstream/lease.h"
+#include "engine/jetstream/partition.h"
 #include "engine/jetstream/pull_private.h"
 
 #include "engine/base/clock.h"

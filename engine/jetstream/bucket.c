@@ -1,6 +1,6 @@
 /* The bucket of topics: whether there is one, and whether it is still the one that was here. A bucket that is gone, was made anew
  * or has gone back is a fault, by which no topic is made, changed or removed: what was in it is not known any more. */
-#include "engine/jetstream/js_private.h"
+#include "engine/jetstream/store.h"
 
 #include "engine/base/clock.h"
 

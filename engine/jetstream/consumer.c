@@ -13,7 +13,11 @@
  *
  * A shorter timeout is for the leases of all mounts that there are, as soon as the consumer has it. So it gets it some time after
  * the setting was written: by then each mount has seen that, and counts its leases by it. */
-#include "engine/jetstream/js_private.h"
+#include "engine/jetstream/consumer.h"
+#include "engine/jetstream/lease.h"
+#include "engine/jetstream/partition.h"
+#include "engine/jetstream/pull.h"
+#include "engine/jetstream/topic.h"
 
 #include "engine/base/clock.h"
 

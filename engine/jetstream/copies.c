@@ -12,6 +12,7 @@
 #include "engine/jetstream/fetch.h"
 #include "engine/jetstream/gather.h"
 #include "engine/jetstream/kept.h"
+#include "engine/jetstream/partition.h"
 
 #define TIMES 2      /* that each record is asked for */
 #define HELD_TIMES 8 /* ... where another one was seen: one copy of three is passed over once in 25 times */

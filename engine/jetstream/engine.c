@@ -2,8 +2,14 @@
  *
  * There is one way for a topic into the table and out of it, whoever made or removed it: the bucket is followed, entry by
  * entry, once a second and after each change of this daemon's own. */
+#include "engine/jetstream/consumer.h"
 #include "engine/jetstream/kept.h"
+#include "engine/jetstream/lease.h"
+#include "engine/jetstream/partition.h"
+#include "engine/jetstream/pull.h"
 #include "engine/jetstream/pull_private.h"
+#include "engine/jetstream/store.h"
+#include "engine/jetstream/topic.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/names.h"

@@ -6,6 +6,7 @@
 #include "engine/jetstream/fetch.h"
 
 #include "engine/jetstream/kept.h"
+#include "engine/jetstream/partition.h"
 
 #define GET_MS 2500
 

@@ -31,4 +31,7 @@ void nrd_js_ask_for_record(NrdPartition *partition, const char *verb, uint64_t s
 /* Frees the records, not the slots. */
 void nrd_js_slots_clear(NrdJsSlot *slots, guint n);
 
+/* The key of a message's headers (g_free), by what gets a header. */
+void nrd_js_decode_key(const char *header, uint8_t **ret_key, size_t *ret_size);
+
 #endif

@@ -4,7 +4,9 @@
  * wait is taken for them, thrown away until its lease would have ended, and the stream's last record is delivered twice.
  *
  * Without an answer they go back all the same, as long as their leases last. */
+#include "engine/jetstream/lease.h"
 #include "engine/jetstream/lease_private.h"
+#include "engine/jetstream/partition.h"
 
 #define LOOK_MS 1000
 #define WAIT_MS 1000

@@ -1,5 +1,5 @@
 /* The engine at a glance, from what is known: nobody is asked. */
-#include "engine/jetstream/js_private.h"
+#include "engine/jetstream/store.h"
 
 static void add_trouble(NrdSummary *summary, NrdTrouble trouble)
 {

@@ -1,5 +1,9 @@
 /* Records that were delivered to this daemon: handed over under a lease, or kept in the hand until somebody takes them. See
  * pull_private.h. */
+#include "engine/jetstream/fetch.h"
+#include "engine/jetstream/lease.h"
+#include "engine/jetstream/partition.h"
+#include "engine/jetstream/pull.h"
 #include "engine/jetstream/pull_private.h"
 
 #include "engine/base/clock.h"

@@ -4,6 +4,7 @@
 
 #include "engine/jetstream/copies.h"
 #include "engine/jetstream/fetch.h"
+#include "engine/jetstream/partition.h"
 
 #define AT_ONCE 128   /* records */
 #define HOLDS_MS 5000 /* a suspicion, before it is believed: a leader may be behind, or believe that it still is one */

@@ -1,5 +1,6 @@
 /* When what was acknowledged is compared with what the servers have: see kept.h. */
 #include "engine/jetstream/kept.h"
+#include "engine/jetstream/streams.h"
 
 #include "engine/base/clock.h"
 

@@ -7,7 +7,9 @@
  *
  * A lease is of one consumer, which its generation names (consumer.c). Another one in its place, by whoever's `seek`, and a
  * stream that is not what it was, make all leases void. Locks: one for each partition; see js_private.h. */
+#include "engine/jetstream/lease.h"
 #include "engine/jetstream/lease_private.h"
+#include "engine/jetstream/partition.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/random.h"

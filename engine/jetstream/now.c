@@ -1,6 +1,11 @@
 /* What is there now, on the thread that asks: for readers that never wait. See pull_private.h. */
+#include "engine/jetstream/consumer.h"
 #include "engine/jetstream/copies.h"
+#include "engine/jetstream/lease.h"
+#include "engine/jetstream/partition.h"
+#include "engine/jetstream/pull.h"
 #include "engine/jetstream/pull_private.h"
+#include "engine/jetstream/topic.h"
 
 #include "engine/base/clock.h"
 

@@ -4,6 +4,8 @@
  * The bytes that bound it are those of memory: an empty record costs as much as its head, or, until it is to be sent, as its
  * sizes do. */
 #include "engine/jetstream/outbox_private.h"
+#include "engine/jetstream/partition.h"
+#include "engine/jetstream/topic.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/random.h"

@@ -5,6 +5,10 @@
 
 #include "engine/jetstream/js_private.h"
 
+typedef struct NrdJsOutbox NrdJsOutbox;
+void nrd_js_outboxes_fail(GPtrArray *outboxes, int error); /* references; each answers who waits */
+NrdJsOutbox *nrd_js_outbox_ref(NrdJsOutbox *outbox);
+
 /* For a partition, or (NULL) for the topic, where keys choose the partition, and records without one take turns. -EIDRM, -EIO,
  * -EROFS. The caller's reference is given back by its close. */
 int nrd_js_outbox_open(NrdTopic *topic, NrdPartition *partition, bool want_ranges,

@@ -5,6 +5,8 @@
  *
  * Looking waits for the servers, on a thread of its own, and counts as one that is out: nothing else is, meanwhile. */
 #include "engine/jetstream/outbox_private.h"
+#include "engine/jetstream/partition.h"
+#include "engine/jetstream/topic.h"
 
 #include "engine/base/clock.h"
 

@@ -2,6 +2,7 @@
  * may be stored: then it goes nowhere, is passed over, and those behind it go on. What becomes of it a person decides, who
  * writes reopen: then it is looked for, or sent again under its id. */
 #include "engine/jetstream/outbox_private.h"
+#include "engine/jetstream/partition.h"
 
 static bool is_well(NrdPartition *partition)
 {

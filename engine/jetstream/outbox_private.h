@@ -4,6 +4,7 @@
 #define NRD_ENGINE_JETSTREAM_OUTBOX_PRIVATE_H
 
 #include "engine/jetstream/outbox.h"
+#include "engine/jetstream/partition.h"
 
 #define NRD_JS_OUTBOX_ID_DIGITS 16
 #define NRD_JS_OUTBOX_ID_BYTES (NRD_JS_OUTBOX_ID_DIGITS + 24)

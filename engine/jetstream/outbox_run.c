@@ -14,6 +14,9 @@
  * A run (`running`) begins with an fsync, a full buffer or the linger timer, and ends when everything that was there is
  * acknowledged, or with a failure. Locks: the outbox's; see js_private.h. */
 #include "engine/jetstream/outbox_private.h"
+#include "engine/jetstream/partition.h"
+#include "engine/jetstream/streams.h"
+#include "engine/jetstream/topic.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/ranges.h"

@@ -1,6 +1,8 @@
 /* What an outbox has to say: to those who wait, and to the log. That is found out under its lock and said without it, since who
  * writes a log may be waited for. */
 #include "engine/jetstream/outbox_private.h"
+#include "engine/jetstream/partition.h"
+#include "engine/jetstream/topic.h"
 
 #include <stdarg.h>
 

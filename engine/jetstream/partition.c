@@ -1,7 +1,10 @@
 /* What is known of a partition's stream and of its consumer: asked for when somebody wants it and it is older than a second,
  * and moved on by what this daemon publishes. A stream that has become another one, or whose end has gone back, takes and
  * serves nothing until a person has looked (`reopen`). */
-#include "engine/jetstream/js_private.h"
+#include "engine/jetstream/partition.h"
+#include "engine/jetstream/lease.h"
+#include "engine/jetstream/pull.h"
+#include "engine/jetstream/topic.h"
 
 #include "engine/base/clock.h"
 

@@ -1,5 +1,10 @@
 /* What the servers say of a partition's stream and of its consumer, when somebody has them asked. See partition.c. */
+#include "engine/jetstream/consumer.h"
 #include "engine/jetstream/kept.h"
+#include "engine/jetstream/lease.h"
+#include "engine/jetstream/partition.h"
+#include "engine/jetstream/streams.h"
+#include "engine/jetstream/topic.h"
 
 #include "engine/base/clock.h"
 

@@ -1,6 +1,7 @@
 /* Producers, of a partition and of a topic as a whole: engine.h over outbox.h, and what concerns several open files. */
 #include "engine/jetstream/gather.h"
 #include "engine/jetstream/outbox.h"
+#include "engine/jetstream/partition.h"
 
 /* References to the outboxes beside this one (NULL: all) of a partition or of a topic as a whole. */
 static GPtrArray *siblings(GPtrArray *list, GMutex *lock, const NrdJsOutbox *but)

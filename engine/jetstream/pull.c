@@ -1,5 +1,8 @@
 /* The table of those who wait: who comes, who leaves, whose time is over. See pull_private.h. */
+#include "engine/jetstream/pull.h"
+#include "engine/jetstream/partition.h"
 #include "engine/jetstream/pull_private.h"
+#include "engine/jetstream/topic.h"
 
 #include "engine/base/clock.h"
 

@@ -4,6 +4,7 @@
  * read goes on from where the last one ended. A reader keeps where in the text each chunk of records began, so going back
  * costs one chunk. */
 #include "engine/jetstream/fetch.h"
+#include "engine/jetstream/partition.h"
 
 #define CHUNK_RECORDS 128
 #define CHUNK_BYTES (1024 * 1024)

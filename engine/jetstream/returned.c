@@ -1,7 +1,9 @@
 /* Records that this daemon was given and nobody holds any more: they were given back, or their lease has lapsed. The servers go on
  * counting them as pending until somebody is given them again, so `in_flight` is told from here. And records that come again:
  * whoever held them before is too late. */
+#include "engine/jetstream/lease.h"
 #include "engine/jetstream/lease_private.h"
+#include "engine/jetstream/partition.h"
 
 #include "engine/base/clock.h"
 

@@ -1,6 +1,7 @@
 /* What this daemon's own publishing tells of a stream: a record that was sent when a sequence was known to be there, and is
  * stored anew at that or below, proves that the servers have lost what they had acknowledged. Nobody needs to look for it. */
 #include "engine/jetstream/kept.h"
+#include "engine/jetstream/partition.h"
 
 NrdJsEnd nrd_js_partition_end(NrdPartition *partition)
 {

@@ -1,5 +1,7 @@
 /* What a topic is set to: its record in the bucket, owner and modes, settings, and how a change comes into force. */
-#include "engine/jetstream/js_private.h"
+#include "engine/jetstream/store.h"
+#include "engine/jetstream/streams.h"
+#include "engine/jetstream/topic.h"
 
 /* ---- changing the record ---- */
 

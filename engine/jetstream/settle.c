@@ -3,8 +3,11 @@
  *
  * Nothing is left to be sent later: what settles somebody's lease then would settle another's. A nack that cannot be sent now is
  * forgotten here, and its record comes by time. An extension is made when the servers have confirmed it. */
+#include "engine/jetstream/consumer.h"
 #include "engine/jetstream/gather.h"
+#include "engine/jetstream/lease.h"
 #include "engine/jetstream/lease_private.h"
+#include "engine/jetstream/partition.h"
 
 #include "engine/base/clock.h"
 

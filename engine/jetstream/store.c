@@ -5,7 +5,7 @@
  * are under way at once both may pass (2.9). The end of the whole stream they compare when they store. So a write is stored only
  * where the bucket ended before its key was looked at: what has that revision then has it still. Whoever changes another topic in
  * between makes it look again. */
-#include "engine/jetstream/js_private.h"
+#include "engine/jetstream/store.h"
 
 #include "engine/base/clock.h"
 

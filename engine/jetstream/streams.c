@@ -8,7 +8,10 @@
  *
  * Of two who remove a topic at once, or of one who opens the streams while another removes it, each has written the topic's
  * record before (admin.c): the removal of who was slower fails, as the record is at another revision. */
-#include "engine/jetstream/js_private.h"
+#include "engine/jetstream/streams.h"
+#include "engine/jetstream/partition.h"
+#include "engine/jetstream/store.h"
+#include "engine/jetstream/topic.h"
 
 #include "engine/base/clock.h"
 

@@ -1,5 +1,5 @@
 /* The table, and what has no meaning here or is not built: segments, fan-out. */
-#include "engine/jetstream/js_private.h"
+#include "engine/jetstream/partition.h"
 
 const NrdEngineTable nrd_js_table = {
 #define NRD_ENTRY(name) .name = nrd_js_##name,

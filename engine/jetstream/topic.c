@@ -1,5 +1,10 @@
 /* One topic: its partitions, who holds it. settings.c has its record, streams.c its streams. */
-#include "engine/jetstream/js_private.h"
+#include "engine/jetstream/topic.h"
+#include "engine/jetstream/consumer.h"
+#include "engine/jetstream/lease.h"
+#include "engine/jetstream/outbox.h"
+#include "engine/jetstream/partition.h"
+#include "engine/jetstream/pull.h"
 
 #include "engine/base/clock.h"
 

@@ -1,6 +1,13 @@
 /* Verbs of a partition's `ctl`: accepting what its stream has become, and moving its consumers. Those about segments have nothing
  * to work on. They block, as whoever asks the servers. */
+#include "engine/jetstream/consumer.h"
 #include "engine/jetstream/kept.h"
+#include "engine/jetstream/lease.h"
+#include "engine/jetstream/partition.h"
+#include "engine/jetstream/pull.h"
+#include "engine/jetstream/store.h"
+#include "engine/jetstream/streams.h"
+#include "engine/jetstream/topic.h"
 
 /* A stream that has lost records is the same, and so is its consumer: another one takes its place, which begins where that was,
  * or at the new end. A stream that was made anew has another consumer, or none. */

@@ -1,6 +1,7 @@
 /* Copies that differ: what is told of them, and for how long. */
 #include "engine/jetstream/copies.h"
 #include "engine/jetstream/kept.h"
+#include "engine/jetstream/topic.h"
 
 static bool is_apart(NrdPartition *partition)
 {

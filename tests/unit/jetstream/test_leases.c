@@ -1,7 +1,9 @@
 /* When leases end, and acks that the servers confirm after that. */
 #include "engine/base/clock.h"
 #include "engine/jetstream/conn_private.h"
+#include "engine/jetstream/lease.h"
 #include "engine/jetstream/lease_private.h"
+#include "engine/jetstream/topic.h"
 
 #define WAIT_MS 60000
 #define MARGIN_MS 500 /* of that */

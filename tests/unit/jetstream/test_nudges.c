@@ -1,5 +1,6 @@
 /* How often, and with how much, a leader that gives no answers is helped on. */
-#include "engine/jetstream/js_private.h"
+#include "engine/jetstream/partition.h"
+#include "engine/jetstream/topic.h"
 
 #include "engine/base/clock.h"
 

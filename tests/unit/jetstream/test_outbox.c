@@ -1,5 +1,7 @@
 /* What an outbox does without servers. */
 #include "engine/jetstream/outbox_private.h"
+#include "engine/jetstream/partition.h"
+#include "engine/jetstream/topic.h"
 
 /* A timer that fires while the last reference goes finds records that a close could not store: it begins nothing, as there
  * is nobody left for whom, and an answer would come to freed memory. */

@@ -1,5 +1,6 @@
 /* Records that wait to be sent lie packed, and are taken up one after the other, as they were added. */
 #include "engine/jetstream/outbox_private.h"
+#include "engine/jetstream/topic.h"
 
 typedef struct Bed {
     NrdEngine engine;

@@ -1,5 +1,5 @@
 /* What a topic knows of its record, when it is told of changes in another order than they were made. */
-#include "engine/jetstream/js_private.h"
+#include "engine/jetstream/topic.h"
 
 static NrdTopicRecord *record_with(int64_t retention_ms)
 {
