@@ -5,9 +5,9 @@ import struct
 import subprocess
 
 import pytest
-from support import NARADFS, number, read_file, write_all
+from naradctl import NARADCTL  # noqa: F401
+from support import number, read_file, write_all
 
-NARADCTL = os.path.join(os.path.dirname(os.path.dirname(NARADFS)), "ctl", "naradctl")
 NOT_ALL = 3
 STARTED = []
 

@@ -12,9 +12,9 @@ import subprocess
 
 import pytest
 import seglog
-from support import NARADFS, ROOT, Mount, ack, configure, fails, log, number, produce, read_file, take, wait_for, write_file
+from naradctl import NARADCTL
+from support import ROOT, Mount, ack, configure, fails, log, number, produce, read_file, take, wait_for, write_file
 
-NARADCTL = os.path.join(os.path.dirname(os.path.dirname(NARADFS)), "ctl", "naradctl")
 N_PER_SEGMENT = 12
 KILLED = "killed"  # the name of a case over what a kill left
 PAGE = ROOT + "/docs/operations.md"

@@ -5,11 +5,11 @@ import os
 import tarfile
 
 import pytest
-from support import NARADFS, ROOT, log, number, produce, read_file, shell, take, wait_for, xattr
+from naradctl import NARADCTL
+from support import ROOT, log, number, produce, read_file, shell, take, wait_for, xattr
 
 FIXTURES = os.path.join(ROOT, "tests", "fixtures")
 FORMATS = sorted(name for name in os.listdir(FIXTURES) if name.startswith("format-"))
-NARADCTL = os.path.join(os.path.dirname(os.path.dirname(NARADFS)), "ctl", "naradctl")
 NUMBERS = ("hwm", "oldest_offset", "next_offset", "frontier", "lag", "acked_ahead", "segments")
 
 

@@ -8,10 +8,10 @@ import shutil
 
 import pytest
 
-from support import (NARADFS, Consumer, ack, configure, drain, fails, lines, log, metric, number, produce, read_file,
-                     shell, take, wait_for, write_file, xattr)
+from naradctl import NARADCTL
+from support import (Consumer, ack, configure, drain, fails, lines, log, metric, number, produce, read_file, shell,
+                     take, wait_for, write_file, xattr)
 
-NARADCTL = os.path.join(os.path.dirname(os.path.dirname(NARADFS)), "ctl", "naradctl")
 SEGMENT = 64 * 1024
 
 
