@@ -70,24 +70,34 @@ def produce_soon(part, *records):
     os.close(fd)
 
 
-def gone_and_replaced(m, cluster, topic, n_others):  # noqa: F811
-    """Five records were acknowledged to the mount; its servers forget them, and get others from somebody else."""
-    part = m.make(topic)
+def acknowledged(m, cluster, topic, **config):  # noqa: F811
+    """Ten records were acknowledged to the mount; its servers have kept aside what they had at five."""
+    part = m.make(topic, **config)
     produce(part, *(f"first {i}" for i in range(5)))
     end_all(cluster)
     for server in cluster.servers:
         keep(server, ".before")
     start_all(cluster)
     produce_soon(part, *(f"acknowledged {i}" for i in range(5)))
-    subject = subject_of(part)
-    freeze(m.process)
-    end_all(cluster)
+    return part
+
+
+def give_others(cluster, subject, last):
+    """All servers, which are stopped, begin with what they had at five, and get others from somebody else up to there."""
     for server in cluster.servers:
         put_back(server, ".before")
     start_all(cluster)
-    last = 0
-    while last < 5 + n_others:
-        last = publish(cluster, subject, b"another")
+    while publish(cluster, subject, b"another") < last:
+        pass
+
+
+def gone_and_replaced(m, cluster, topic, n_others):  # noqa: F811
+    """Five records were acknowledged to the mount; its servers forget them, and get others from somebody else."""
+    part = acknowledged(m, cluster, topic)
+    subject = subject_of(part)
+    freeze(m.process)
+    end_all(cluster)
+    give_others(cluster, subject, 5 + n_others)
     m.process.send_signal(signal.SIGCONT)
     return part
 
@@ -122,13 +132,7 @@ def test_a_reader_is_given_no_other_record(own_servers, mount_on):  # noqa: F811
 def apart(m, cluster, topic, **config):  # noqa: F811
     """Five records were acknowledged to the mount, and the copy of one server has others in their place: all copies of a time
     before are given other records, and one of those takes its place among the three as they were."""
-    part = m.make(topic, **config)
-    produce(part, *(f"first {i}" for i in range(5)))
-    end_all(cluster)
-    for server in cluster.servers:
-        keep(server, ".before")
-    start_all(cluster)
-    produce_soon(part, *(f"acknowledged {i}" for i in range(5)))
+    part = acknowledged(m, cluster, topic, **config)
     subject, stream = subject_of(part), stream_of(os.path.dirname(part))
     leader = cluster.leader_of(stream)
     other = next(server for server in cluster.servers if server is not leader)
@@ -136,10 +140,7 @@ def apart(m, cluster, topic, **config):  # noqa: F811
     end_all(cluster)
     for server in cluster.servers:
         keep(server, ".after")
-        put_back(server, ".before")
-    start_all(cluster)
-    while publish(cluster, subject, b"another") < 10:
-        pass
+    give_others(cluster, subject, 10)
     end_all(cluster)
     for server in cluster.servers:
         if server is not other:
@@ -147,6 +148,13 @@ def apart(m, cluster, topic, **config):  # noqa: F811
     start_all(cluster)
     lead(cluster, stream, lambda server: server is not other)
     m.process.send_signal(signal.SIGCONT)
+    return part, stream, other
+
+
+def told_apart(m, cluster, topic):  # noqa: F811
+    """The same, and the mount has told it."""
+    part, stream, other = apart(m, cluster, topic)
+    wait_for(lambda: b"state        differing" in read_file(part + "/status"), "the differing copy to be told", 60)
     return part, stream, other
 
 
@@ -175,8 +183,7 @@ def test_a_copy_that_differs(own_servers, mount_on):  # noqa: F811
     """It is told before it leads, nothing is read from it, and consumers are given nothing else from it; when it leads it is as
     if the records were lost."""
     m = mount_on(own_servers)  # noqa: F811
-    part, stream, other = apart(m, own_servers, "t")
-    wait_for(lambda: b"state        differing" in read_file(part + "/status"), "the differing copy to be told", 60)
+    part, stream, other = told_apart(m, own_servers, "t")
     assert b"one has another record at offset " in read_file(m.mnt + "/status")
     assert "copies of the stream" in m.stderr() and metric(m, "narad_partitions_differing") == 1
     for _ in range(20):
@@ -217,8 +224,7 @@ def make_anew(m, part, cluster, stream):
 def test_a_copy_that_differs_is_made_anew(own_servers, mount_on):  # noqa: F811
     """Then it may lead."""
     m = mount_on(own_servers)  # noqa: F811
-    part, stream, other = apart(m, own_servers, "t")
-    wait_for(lambda: b"state        differing" in read_file(part + "/status"), "the differing copy to be told", 60)
+    part, stream, other = told_apart(m, own_servers, "t")
     make_anew(m, part, own_servers, stream)
     assert b"state        ok" in read_file(part + "/status")
     lead(own_servers, stream, lambda server: server is other)
@@ -246,8 +252,7 @@ class Rounds:
 def test_a_copy_that_differs_stays_told(own_servers, mount_on):  # noqa: F811
     """More has been acknowledged since than the mount remembers: what was found is looked at all the same, until it is right."""
     m = mount_on(own_servers)  # noqa: F811
-    part, stream, _ = apart(m, own_servers, "t")
-    wait_for(lambda: b"state        differing" in read_file(part + "/status"), "the differing copy to be told", 60)
+    part, stream, _ = told_apart(m, own_servers, "t")
     for _ in range(9):
         produce_soon(part, *["more"] * 4000)
     rounds = Rounds(own_servers, stream)
@@ -263,8 +268,7 @@ def test_a_copy_that_differs_stays_told(own_servers, mount_on):  # noqa: F811
 def test_a_copy_that_differed_in_what_is_gone(own_servers, mount_on):  # noqa: F811
     """Somebody purges on the servers what was found to differ, as retention may: then nothing differs any more."""
     m = mount_on(own_servers)  # noqa: F811
-    part, stream, _ = apart(m, own_servers, "t")
-    wait_for(lambda: b"state        differing" in read_file(part + "/status"), "the differing copy to be told", 60)
+    part, stream, _ = told_apart(m, own_servers, "t")
     assert own_servers.ask("$JS.API.STREAM.PURGE." + stream, b'{"seq":11}')["purged"] == 10
     wait_for(lambda: metric(m, "narad_partitions_differing") == 0, "no copy to differ any more", 120, 0.5)
     assert xattr(part, "poisoned") == "0" and number(part, "oldest_offset") == 10
