@@ -5,7 +5,6 @@
 #include "engine/base/cond.h"
 
 #define DEFAULT_WORKERS 4
-#define NOT_PREPARED UINT64_MAX
 
 /* Where the cursors of a link to come were written, to tell it before they are read. */
 typedef struct Prepared {
@@ -142,7 +141,7 @@ static void remember_locked(NrdFanout *f, char *key, uint32_t partition, const N
         *prepared = (Prepared){ *owner, g_array_new(FALSE, FALSE, sizeof(uint64_t)) };
         g_hash_table_replace(f->prepared, g_strdup(key), prepared);
     }
-    const uint64_t unknown = NOT_PREPARED;
+    const uint64_t unknown = NRD_NOT_PREPARED;
     while (prepared->offsets->len <= partition)
         g_array_append_val(prepared->offsets, unknown);
     g_array_index(prepared->offsets, uint64_t, partition) = offset;
@@ -201,7 +200,7 @@ static void tell_prepared_locked(NrdFanout *f, NrdLink *link)
             NrdFanCursor *cursor = link->cursors->pdata[i];
             uint64_t offset = g_array_index(prepared->offsets, uint64_t, i);
             cursor->shown.cursor = offset;
-            cursor->shown_known = offset != NOT_PREPARED;
+            cursor->shown_known = offset != NRD_NOT_PREPARED;
         }
     }
     g_hash_table_remove(f->prepared, key);
@@ -239,7 +238,7 @@ void nrd_fanout_add(NrdFanout *f, const NrdFanoutLink *options)
 
 /* ---- links go ---- */
 
-static NrdLink *find_locked(NrdFanout *f, const void *parent, const char *child, bool newest)
+NrdLink *nrd_link_find_locked(NrdFanout *f, const void *parent, const char *child, bool newest)
 {
     GPtrArray *links = g_hash_table_lookup(f->parents, parent);
     NrdLink *found = NULL;
@@ -288,7 +287,7 @@ static void tell_left_behind(NrdLink *link)
 bool nrd_fanout_stop(NrdFanout *f, const void *parent, const char *child)
 {
     pthread_mutex_lock(&f->lock);
-    NrdLink *link = find_locked(f, parent, child, false);
+    NrdLink *link = nrd_link_find_locked(f, parent, child, false);
     if (link)
         detach_locked(f, link);
     while (link && link->n_running > 0)
@@ -313,7 +312,7 @@ void nrd_fanout_forget(NrdFanout *f, const void *parent, const char *parent_name
 {
     g_autofree char *key = prepared_key(parent, child);
     pthread_mutex_lock(&f->lock);
-    bool active = find_locked(f, parent, child, false) != NULL;
+    bool active = nrd_link_find_locked(f, parent, child, false) != NULL;
     g_hash_table_remove(f->prepared, key);
     pthread_mutex_unlock(&f->lock);
     for (uint32_t i = 0; !active && i < n_partitions; i++) {
@@ -380,58 +379,4 @@ void nrd_fanout_kick(NrdFanout *f, const void *topic)
         }
     }
     pthread_mutex_unlock(&f->lock);
-}
-
-/* ---- asking ---- */
-
-static bool copy_rows(NrdFanout *f, const void *parent, const char *child, NrdFanoutInfo *info)
-{
-    pthread_mutex_lock(&f->lock);
-    const NrdLink *link = find_locked(f, parent, child, true);
-    if (link) {
-        info->delay_ms = link->delay_ms;
-        info->attached_ms = link->attached_ms;
-        info->n_copied = atomic_load(&link->n_copied);
-        info->n_dropped = atomic_load(&link->n_dropped);
-    }
-    for (guint i = 0; link && i < link->cursors->len; i++) {
-        const NrdFanCursor *cursor = link->cursors->pdata[i];
-        NrdFanoutRow row = cursor->shown;
-        if (!cursor->shown_known)
-            row.cursor = NOT_PREPARED;
-        g_array_append_val(info->rows, row);
-    }
-    pthread_mutex_unlock(&f->lock);
-    return link != NULL;
-}
-
-/* What the partition says now. A cursor that was not read yet is somewhere: the lowest place is what is told. */
-static void complete_row(NrdFanout *f, void *parent, NrdFanoutRow *row)
-{
-    uint64_t oldest = 0, hwm = 0;
-    if (f->options.ops.bounds(parent, row->partition, false, &oldest, &hwm) == 0)
-        row->hwm = MAX(row->hwm, hwm);
-    if (row->cursor == NOT_PREPARED)
-        row->cursor = oldest;
-}
-
-bool nrd_fanout_info(NrdFanout *f, const void *parent, const char *child, NrdFanoutInfo *ret_info)
-{
-    NrdFanoutInfo info = { .rows = g_array_new(FALSE, FALSE, sizeof(NrdFanoutRow)) };
-    if (!copy_rows(f, parent, child, &info)) {
-        g_array_unref(info.rows);
-        return false;
-    }
-    uint32_t n_partitions = f->options.ops.n_partitions((void *)parent);
-    for (uint32_t i = info.rows->len; i < n_partitions; i++) { /* added just now */
-        NrdFanoutRow row = { .partition = i };
-        g_array_append_val(info.rows, row);
-    }
-    for (guint i = 0; i < info.rows->len; i++) {
-        NrdFanoutRow *row = &g_array_index(info.rows, NrdFanoutRow, i);
-        complete_row(f, (void *)parent, row);
-        info.lag += row->hwm > row->cursor ? row->hwm - row->cursor : 0;
-    }
-    *ret_info = info;
-    return true;
 }

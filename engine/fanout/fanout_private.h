@@ -156,6 +156,13 @@ static inline bool nrd_goes_away(int error)
     return error == -EIDRM || error == -ENODEV || error == -ESHUTDOWN;
 }
 
+/* ---- fanout.c; the lock is held ---- */
+
+#define NRD_NOT_PREPARED UINT64_MAX /* where a cursor is that is not known yet */
+
+/* The link of that child, or NULL; newest: of those that end beside each other the last that began. */
+NrdLink *nrd_link_find_locked(NrdFanout *f, const void *parent, const char *child, bool newest);
+
 /* ---- copy.c ---- */
 
 /* The batch under way, or a new one, from the cursor on and below hwm; due_ms tells whether the delay ended it. */

@@ -5,6 +5,27 @@
 
 /* ---- watching ---- */
 
+/* The lock is held on entry and exit, not between: a watch is out of the list, hence its owner's, before it is called. */
+void nrd_js_watchers_fire_locked(NrdJsPulls *pulls, NrdJsWatchers *watchers)
+{
+    GQueue fired = watchers->watches;
+    g_queue_init(&watchers->watches);
+    while (!g_queue_is_empty(&fired)) {
+        NrdWatch *watch = fired.head->data;
+        void (*notify)(void *) = watch->notify;
+        void *user_data = watch->user_data;
+        g_queue_unlink(&fired, &watch->link);
+        watch->set = false;
+        nrd_js_answer_later(pulls->engine->conn, notify, user_data);
+    }
+}
+
+void nrd_js_watchers_tidy_locked(NrdJsPulls *pulls, NrdJsWatchers *watchers)
+{
+    if (g_queue_is_empty(&watchers->watches) && !watchers->scout)
+        g_hash_table_remove(pulls->watchers, watchers->source);
+}
+
 static NrdJsWatchers *watchers_locked(NrdJsPulls *pulls, void *source)
 {
     NrdJsWatchers *watchers = g_hash_table_lookup(pulls->watchers, source);

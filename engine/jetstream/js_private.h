@@ -21,6 +21,7 @@
  *   copies.c        copies that differ
  *   producer.c      producing                         pull.c          those who wait for records
  *   ask.c           what is asked for them            asked.c         pulls at the servers
+ *   came.c          what comes of it
  *   now.c           readers that never wait           round.c         ... and the answers that they wait for
  *   hand.c          records that have come
  *   consume.c       watches, and consuming

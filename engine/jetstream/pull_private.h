@@ -162,13 +162,15 @@ void nrd_js_asked_keep(NrdJsPulls *pulls, NrdPartition *partition, natsSubscript
 void nrd_js_asked_free(NrdJsAsked *asked);
 void nrd_js_asked_free_all(NrdJsPulls *pulls);
 
-/* ---- ask.c ---- */
+/* ---- came.c ---- */
 
 /* A record that nobody asked for any more, on whichever thread; taken over. It was sent at came_ms or later. */
 void nrd_js_record_came(NrdPartition *partition, natsMsg *msg, int64_t came_ms);
 
 /* A message for a pull, on the client's own thread; taken over. */
 void nrd_js_asked_answered(NrdJsPulls *pulls, uint64_t number, natsMsg *msg);
+
+/* ---- ask.c ---- */
 
 /* A pull of the partition's consumer, to be answered to `reply`. */
 void nrd_js_ask_consumer(NrdPartition *partition, const char *reply, const char *json);
@@ -185,6 +187,9 @@ void nrd_js_take_was_silent(NrdJsPulls *pulls, uint64_t number);
 bool nrd_js_take_is_parked(const NrdJsTake *take);
 bool nrd_js_take_wants(const NrdJsTake *take, const NrdPartition *partition);
 void nrd_js_take_renew_locked(NrdJsPulls *pulls, NrdJsTake *take, int64_t after_ms);
+
+/* ---- consume.c ---- */
+
 void nrd_js_watchers_fire_locked(NrdJsPulls *pulls,
                                  NrdJsWatchers *watchers); /* they are told later, on other threads */
 /* Out of the table, and freed, when nobody watches. */
