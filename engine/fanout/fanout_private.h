@@ -1,4 +1,4 @@
-/* What fanout.c (links, and who asks), workers.c (who works when), pass.c and copy.c (the work) share. */
+/* What fanout.c (links), fanout_info.c (who asks), workers.c (who works when), pass.c and copy.c (the work) share. */
 #ifndef NRD_FANOUT_FANOUT_PRIVATE_H
 #define NRD_FANOUT_FANOUT_PRIVATE_H
 
