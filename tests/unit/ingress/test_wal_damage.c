@@ -42,11 +42,8 @@ static guint file_size(Fixture *f)
 
 static void make_three(Fixture *f)
 {
-    Found found;
     fixture_set_up(f);
-    NrdWal *wal = open_wal(f, 1 << 20, &found);
-    assert_found(&found, "");
-    g_assert_cmpint(put(wal, "one"), ==, 0);
+    NrdWal *wal = open_with_one(f);
     g_assert_cmpint(put(wal, "two"), ==, 0);
     g_assert_cmpint(put(wal, "six"), ==, 0);
     nrd_wal_close(wal, 0);
@@ -102,15 +99,12 @@ static bool has_zeros_ahead(Fixture *f, guint held)
 static void test_zeros_ahead(void)
 {
     Fixture f, killed;
-    Found found;
     make_three(&f);
     guint each = file_size(&f) / 3;
     fixture_tear_down(&f);
     fixture_set_up(&f);
     fixture_make(&killed);
-    NrdWal *wal = open_wal(&f, 1 << 20, &found);
-    assert_found(&found, "");
-    g_assert_cmpint(put(wal, "one"), ==, 0);
+    NrdWal *wal = open_with_one(&f);
     g_assert_true(has_zeros_ahead(&f, each));
     int n_writes = atomic_load(&fault_calls[FAULT_PWRITEV]);
     g_assert_cmpint(put(wal, "two"), ==, 0);

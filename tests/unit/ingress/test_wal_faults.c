@@ -10,11 +10,8 @@ static void test_write_fails(void)
     static const int errors[] = { -EIO, -ENOSPC, -EDQUOT, -EFBIG, -ENOENT };
     for (size_t i = 0; i < G_N_ELEMENTS(errors); i++) {
         Fixture f;
-        Found found;
         fixture_set_up(&f);
-        NrdWal *wal = open_wal(&f, 1 << 20, &found);
-        assert_found(&found, "");
-        g_assert_cmpint(put(wal, "one"), ==, 0);
+        NrdWal *wal = open_with_one(&f);
         fault_set(FAULT_PWRITEV, 1, errors[i], false);
         g_assert_cmpint(put(wal, "lost"), ==, nrd_error_is_full(errors[i]) ? errors[i] : -EIO);
         g_assert_cmpint(nrd_wal_error(wal), ==, nrd_error_is_full(errors[i]) ? errors[i] : -EIO);
@@ -31,10 +28,7 @@ static void test_write_fails(void)
 /* The disk kept whole entries of a round that was taken back: the next segment's name makes them void. */
 static void test_cut_fails(Fixture *f, gconstpointer data)
 {
-    Found found;
-    NrdWal *wal = open_wal(f, 1 << 20, &found);
-    assert_found(&found, "");
-    g_assert_cmpint(put(wal, "one"), ==, 0);
+    NrdWal *wal = open_with_one(f);
     fault_set(FAULT_FTRUNCATE, 1, -EIO, false);
     atomic_store(&fault_also, FAULT_PWRITEV);
     g_assert_cmpint(put(wal, "lost"), ==, -EIO);
@@ -48,10 +42,7 @@ static void test_cut_fails(Fixture *f, gconstpointer data)
 /* The entries are written once more, to a new segment, and count once though both files hold them. */
 static void test_sync_fails_once(Fixture *f, gconstpointer data)
 {
-    Found found;
-    NrdWal *wal = open_wal(f, 1 << 20, &found);
-    assert_found(&found, "");
-    g_assert_cmpint(put(wal, "one"), ==, 0);
+    NrdWal *wal = open_with_one(f);
     fault_set(FAULT_FDATASYNC, 1, -EIO, false);
     g_assert_cmpint(put(wal, "two"), ==, 0);
     g_assert_cmpint(atomic_load(&fault_fired), ==, 1);
@@ -79,10 +70,7 @@ static void test_first_sync_fails(Fixture *f, gconstpointer data)
  * acknowledged, and at most what was being tried last. */
 static void test_sync_keeps_failing(Fixture *f, gconstpointer data)
 {
-    Found found;
-    NrdWal *wal = open_wal(f, 1 << 20, &found);
-    assert_found(&found, "");
-    g_assert_cmpint(put(wal, "one"), ==, 0);
+    NrdWal *wal = open_with_one(f);
     fault_set(FAULT_FDATASYNC, 1, -EIO, true);
     for (int i = 0; i < 3; i++)
         g_assert_cmpint(put(wal, "two"), ==, -EIO);
@@ -98,11 +86,8 @@ static void test_proof_fails_once(void)
     static const FaultCall calls[] = { FAULT_LIE, FAULT_PREAD };
     for (size_t i = 0; i < G_N_ELEMENTS(calls); i++) {
         Fixture f;
-        Found found;
         fixture_set_up(&f);
-        NrdWal *wal = open_wal(&f, 1 << 20, &found);
-        assert_found(&found, "");
-        g_assert_cmpint(put(wal, "one"), ==, 0);
+        NrdWal *wal = open_with_one(&f);
         fault_set(calls[i], 1, -EIO, false);
         g_assert_cmpint(put(wal, "two"), ==, 0);
         g_assert_cmpint(atomic_load(&fault_fired), ==, 1);
@@ -121,11 +106,8 @@ static void test_proof_keeps_failing(void)
     static const FaultCall calls[] = { FAULT_LIE, FAULT_PREAD };
     for (size_t i = 0; i < G_N_ELEMENTS(calls); i++) {
         Fixture f;
-        Found found;
         fixture_set_up(&f);
-        NrdWal *wal = open_wal(&f, 1 << 20, &found);
-        assert_found(&found, "");
-        g_assert_cmpint(put(wal, "one"), ==, 0);
+        NrdWal *wal = open_with_one(&f);
         fault_set(calls[i], 1, -EIO, true);
         for (int n = 0; n < 3; n++)
             g_assert_cmpint(put(wal, "two"), ==, -EIO);

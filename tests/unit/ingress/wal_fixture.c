@@ -48,6 +48,15 @@ int put(NrdWal *wal, const char *payload)
     return append_now(wal, "t", ID_A, 0, payload, NULL);
 }
 
+NrdWal *open_with_one(Fixture *f)
+{
+    Found found;
+    NrdWal *wal = open_wal(f, 1 << 20, &found);
+    assert_found(&found, "");
+    g_assert_cmpint(put(wal, "one"), ==, 0);
+    return wal;
+}
+
 uint32_t keep_some(void *user_data, NrdWalSegment *segment, uint64_t pos, const NrdEntryView *view)
 {
     NrdEntryPart part;

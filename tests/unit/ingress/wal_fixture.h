@@ -20,6 +20,9 @@ void assert_next_open(Fixture *f, const char *expected);
 
 int put(NrdWal *wal, const char *payload);
 
+/* An empty one, opened, and then with the entry "one". */
+NrdWal *open_with_one(Fixture *f);
+
 /* Takes the entries over that begin with 'k' and leaves the others. */
 uint32_t keep_some(void *user_data, NrdWalSegment *segment, uint64_t pos, const NrdEntryView *view);
 
