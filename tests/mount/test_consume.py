@@ -15,7 +15,7 @@ import time
 
 import pytest
 from support import (JETSTREAM, PYTHON, SANITIZED, Background, Consumer, ack, configure, drain, fails, in_order,
-                     lines, number, payload_of, produce, read_file, shell, take, wait_for)
+                     lines, number, payload_of, produce, read_file, shell, take, wait_for, write_file)
 
 
 def frontier(part):
@@ -593,6 +593,23 @@ def test_drain_of_a_record_longer_than_the_buffer(m):
         assert text.startswith(b"x" * 10000 + b"\n")
     assert in_order(drain(part).split()) == [b"x" * 10000, b"y"]
     assert frontier(part) == 2
+
+
+@pytest.mark.parametrize("name,size", [("drain", 2), ("drain", 4), ("consume.bin", 37), ("consume.bin", 74)])
+def test_what_had_no_room_leaves_those_before_it_in_their_places(m, name, size):
+    """A batch ends with a record that does not fit; what is asked for next may be the one before that."""
+    part = m.make("t")
+    rows = ["a", "b", "c", "d"]
+    produce(part, *rows)
+    with Consumer(part, name) as consumer:
+        assert len(consumer.read(size + 1)) == size
+    write_file(part + "/ctl", b"seek start\n")
+    assert [item["payload"] for item in take(part, 4)] == rows
+    write_file(part + "/ctl", b"seek start\n")
+    with Consumer(part, name) as consumer:
+        assert len(consumer.read(size + 1)) == size
+    write_file(part + "/ctl", b"seek start\n")
+    assert drain(part) == lines(*rows)
 
 
 def test_two_drains_share_the_records(m):

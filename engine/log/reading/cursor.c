@@ -7,6 +7,8 @@
 
 #include <errno.h>
 
+#define NO_POS SIZE_MAX
+
 NrdLogCursor *nrd_log_cursor_new(NrdLog *log)
 {
     NrdLogCursor *cursor = g_new0(NrdLogCursor, 1);
@@ -58,10 +60,12 @@ static void first_record(NrdLogCursor *cursor)
     cursor->record_pos = 0;
 }
 
+/* Only once for a record that was parsed: where the one before that begins is not known. */
 static void again(NrdLogCursor *cursor)
 {
     cursor->next_index--;
     cursor->record_pos = cursor->last_pos;
+    cursor->last_pos = NO_POS;
 }
 
 /* Goes to a record of the frame: the next one to be parsed. The one before it costs no walk. */
@@ -70,7 +74,7 @@ static void go_to(NrdLogCursor *cursor, uint32_t index)
     const uint8_t *envelope;
     size_t size;
 
-    if (index + 1 == cursor->next_index)
+    if (index + 1 == cursor->next_index && cursor->last_pos != NO_POS)
         again(cursor);
     else if (index < cursor->next_index)
         first_record(cursor);
