@@ -26,7 +26,8 @@
  *   hand.c          records that have come
  *   consume.c       watches, and consuming
  *   settle.c        settling                          lease.c         leases
- *   returned.c      what was given back               acks.c          acks on their way
+ *   returned.c      what was given back               give_back.c     ... when that is safe
+ *   acks.c          acks on their way
  *   fetch.c         records by offset and time        reading.c       the log as text
  *   glance.c        the engine at a glance            table.c         the table, what is not there
  *

@@ -1,6 +1,7 @@
 /* Work in parts: each part is done once, whoever comes to help and whoever does not. */
 #include "engine/base/beside.h"
 #include "tests/unit/few_threads.h"
+#include "tests/unit/n_threads.h"
 
 #include <glib.h>
 #include <stdbool.h>
@@ -74,15 +75,6 @@ static gpointer run_many(gpointer data)
     for (unsigned i = 0; i < 500; i++)
         (void)run(i % (MAX_PARTS + 1), 0);
     return NULL;
-}
-
-static guint n_threads(void)
-{
-    g_autoptr(GDir) dir = g_dir_open("/proc/self/task", 0, NULL);
-    guint n = 0;
-    while (g_dir_read_name(dir))
-        n++;
-    return n;
 }
 
 /* Callers that have nothing to do with each other share the helpers, and none waits for a helper that others have. */

@@ -28,8 +28,7 @@ static void test_nothing_overtakes_what_was_moved(Rig *rig, gconstpointer data)
     NrdIngress *ingress = start(&rig->f, &rig->s);
     uint64_t rerouted = nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED);
     g_assert_cmpint(put(ingress, 1, "first"), ==, 0);
-    for (int i = 0; nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED) == rerouted && i < WAIT_MS; i++)
-        g_usleep(1000);
+    wait_rerouted(rerouted);
     rig->s.poisoned[1] = false;
     g_assert_cmpint(put(ingress, 1, "second"), ==, 0);
     g_assert_cmpint(put(ingress, 1, "third"), ==, 0);
@@ -55,8 +54,7 @@ static void test_order_over_a_restart(Rig *rig, gconstpointer data)
     NrdIngress *ingress = start(&rig->f, &rig->s);
     uint64_t rerouted = nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED);
     g_assert_cmpint(put(ingress, 1, "first"), ==, 0);
-    for (int i = 0; nrd_counter_get(NRD_COUNTER_INGRESS_REROUTED) == rerouted && i < WAIT_MS; i++)
-        g_usleep(1000);
+    wait_rerouted(rerouted);
     rig->s.poisoned[1] = false;
     g_assert_cmpint(put(ingress, 1, "second"), ==, 0);
     nrd_ingress_close(ingress, 50);

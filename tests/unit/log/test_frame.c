@@ -5,6 +5,7 @@
 #include "engine/log/frames/frame.h"
 #include "engine/log/frames/frame_writer.h"
 #include "engine/log/frames/record.h"
+#include "tests/unit/n_threads.h"
 
 #include <errno.h>
 #include <glib.h>
@@ -270,15 +271,6 @@ static gpointer compress_many(gpointer user_data)
         g_string_free(text, TRUE);
     }
     return NULL;
-}
-
-static guint n_threads(void)
-{
-    g_autoptr(GDir) dir = g_dir_open("/proc/self/task", 0, NULL);
-    guint n = 0;
-    while (g_dir_read_name(dir))
-        n++;
-    return n;
 }
 
 /* Payloads of any size, compressed beside each other: the same bytes come back, and the threads of the large ones are
