@@ -70,18 +70,22 @@ void tear_down(Fixture *f, gconstpointer data);
 
 extern const NrdCursorOwner owner;
 
+/* From the fixture's parent to the child. */
 void add_link(Fixture *f, Topic *child, int64_t attached_ms, int64_t delay_ms);
 
+/* A record of the parent, of `size` bytes: payload, and zeros behind it. Nobody is told: notify, or put, which does both. */
 void put_rec(Fixture *f, uint32_t partition, const char *key, const char *payload, size_t size);
 
 void notify(Fixture *f, uint32_t partition);
 
 void put(Fixture *f, uint32_t partition, const char *key, const char *payload);
 
+/* Waits until the partition holds that, its records with a space between; fails after WAIT_MS, as the other waits do. */
 void assert_becomes(Topic *topic, uint32_t partition, const char *expected);
 
 uint64_t hwm_of(Topic *topic, uint32_t partition);
 
+/* Waits until there are so many records, and no more. */
 void wait_hwm(Topic *topic, uint32_t partition, uint64_t hwm);
 
 NrdFanoutInfo info_of(Fixture *f, const Topic *child);

@@ -51,24 +51,31 @@ NrdIngress *start_with(Fixture *f, Store *s, uint64_t memory_bytes, uint64_t seg
 
 NrdIngress *start(Fixture *f, Store *s);
 
-/* One entry with a record for each partition named in `partitions`: "<partition> <payload>"... */
+/* Appends the draft (taken over) for the incarnation `id`, and waits for the answer, which is returned; sink may be NULL. */
 int put_draft_of(NrdIngress *ingress, NrdEntryDraft *draft, const char *id, const NrdIngressSink *sink);
 
+/* The same for ID_A. */
 int put_draft(NrdIngress *ingress, NrdEntryDraft *draft, const NrdIngressSink *sink);
 
+/* An entry of one record, for ID_A. */
 int put(NrdIngress *ingress, uint32_t partition, const char *payload);
 
+/* Nothing of ID_A is left; fails after WAIT_MS, as the other waits do. */
 void wait_until_dispatched(NrdIngress *ingress);
 
+/* The records of the partition in their order, a space between. */
 void assert_store(Store *s, uint32_t partition, const char *expected);
 
 /* How often the record is there, in all partitions. */
 unsigned count(Store *s, const char *record);
 
+/* So many more commits have failed. */
 void wait_for_failures(uint64_t n);
 
+/* Its place among the records of all partitions, as they were committed; it must be there. */
 int at_in_log(Store *s, const char *record);
 
+/* More parts have gone to a sibling than `before`, as the counter said. */
 void wait_rerouted(uint64_t before);
 
 /* What most tests begin with. */
