@@ -138,8 +138,9 @@ void nrd_pool_push(NrdPool *pool, void *item)
 
 char *nrd_pool_why_none(const char *what, unsigned n_threads)
 {
-    g_autofree char *takes =
-        n_threads > 0 ? g_strdup_printf(" (a start takes %u, over NATS servers more)", n_threads) : g_strdup("");
+    g_autofree char *takes = n_threads > 0 ? g_strdup_printf(" (a start takes %u, over NATS servers %u)", n_threads,
+                                                             NRD_START_THREADS_OVER_SERVERS)
+                                           : g_strdup("");
     return g_strdup_printf(
         "no thread could be started for %s: the system gives this user or this service no further one%s; "
         "raise RLIMIT_NPROC (ulimit -u), or TasksMax= of the unit, and start again",

@@ -23,6 +23,9 @@ void nrd_pool_push(NrdPool *pool, void *item);
 /* Threads that naradfs has when it has just started over a data directory: the main one, one for requests, two of fs/defer.c,
  * and of the engine the timers' two, three loops, the dispatcher's and the fan-out's first. */
 #define NRD_START_THREADS 11
+/* ... and over NATS servers: without the loops, the dispatcher and the fan-out, but with the client's five, one each that sends,
+ * that waits for servers and that answers, and two in reserve (engine/jetstream/reserve.c). */
+#define NRD_START_THREADS_OVER_SERVERS 16
 
 /* The sentence for who cannot start without a thread for `what`, of all n_threads (0: it does not say so); to be freed. */
 char *nrd_pool_why_none(const char *what, unsigned n_threads);

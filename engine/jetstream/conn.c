@@ -90,7 +90,21 @@ static void on_error(natsConnection *nats, natsSubscription *sub, natsStatus sta
         nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "the NATS client reports: %s", text);
 }
 
-/* The library gives up when a server refuses it twice. Its connection stays what it is, since others may be using it. */
+/* refusal NULL: no server has said anything, and it had no thread to try with. */
+static void tell_given_up(const char *refusal)
+{
+    if (refusal)
+        nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE,
+                 "the NATS servers take this mount no more: %s; it is tried again until they do: look at the user, the "
+                 "password or the token of url=, and at what the servers log",
+                 refusal);
+    else
+        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE,
+                 "the connection to the NATS servers is lost, and the system may give too few threads (RLIMIT_NPROC, "
+                 "TasksMax=); it is tried again until it is there");
+}
+
+/* The library gives up when a server refuses it twice, or for want of a thread. Its connection stays what it is, since others may be using it. */
 static void on_closed(natsConnection *nats, void *user_data)
 {
     NrdJsConn *conn = user_data;
@@ -107,10 +121,7 @@ static void on_closed(natsConnection *nats, void *user_data)
     if (lost)
         nrd_counter_add(NRD_COUNTER_SERVER_LOSSES, 1);
     if (ours)
-        nrd_diag(NRD_LEVEL_ERROR, NRD_NOWHERE,
-                 "the NATS servers take this mount no more: %s; it is tried again until they do: look at the user, the "
-                 "password or the token of url=, and at what the servers log",
-                 refusal ? refusal : "they have closed the connection");
+        tell_given_up(refusal);
 }
 
 void nrd_js_conn_health(NrdJsConn *conn, NrdJsHealth *ret_health)
@@ -164,8 +175,10 @@ static natsStatus connect_and_subscribe(NrdJsConn *conn, NrdJsFailure *ret_failu
     natsConnection *nats = NULL;
     natsSubscription *replies = NULL;
     natsStatus s = nrd_js_connect(conn, &nats, ret_failure);
-    if (s == NATS_OK)
-        s = subscribe(conn, nats, &replies);
+    if (s == NATS_OK && (s = subscribe(conn, nats, &replies)) != NATS_OK) {
+        g_free(ret_failure->last);
+        ret_failure->last = g_strdup(nats_GetLastError(&ret_failure->of));
+    }
     if (replies)
         g_ptr_array_add(conn->replies, replies);
     if (nats)
@@ -173,15 +186,27 @@ static natsStatus connect_and_subscribe(NrdJsConn *conn, NrdJsFailure *ret_failu
     return s == NATS_OK ? take_into_use(conn, nats) : s;
 }
 
+static void tell_not_connected(NrdJsConn *conn, natsStatus s, const NrdJsFailure *failure)
+{
+    const char *text = nrd_js_failed_for_threads(s, failure)
+                           ? "the system gives this user or this service no further thread (RLIMIT_NPROC, TasksMax=)"
+                           : natsStatus_GetText(s);
+    if (!note_refusal(conn, text))
+        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "the NATS servers cannot be connected to: %s", text);
+}
+
+/* Those that are kept for it make room for its threads, and are taken again when they can be. */
 natsStatus nrd_js_conn_renew(NrdJsConn *conn)
 {
     NrdJsFailure failure;
+    nrd_js_reserve_give(conn->reserve);
     natsStatus s = connect_and_subscribe(conn, &failure);
-    g_free(failure.last);
     if (s == NATS_OK)
         tell_connected(conn, atomic_load(&conn->nats));
-    else if (!note_refusal(conn, natsStatus_GetText(s)))
-        nrd_diag(NRD_LEVEL_WARNING, NRD_NOWHERE, "the NATS servers cannot be connected to: %s", natsStatus_GetText(s));
+    else
+        tell_not_connected(conn, s, &failure);
+    g_free(failure.last);
+    (void)!nrd_js_reserve_take(conn->reserve);
     return s;
 }
 
@@ -196,6 +221,7 @@ static NrdJsConn *conn_new(natsOptions *options, NrdTimers *timers)
     NrdJsConn *conn = g_new0(NrdJsConn, 1);
     conn->timers = timers;
     conn->options = options;
+    conn->reserve = nrd_js_reserve_new();
     conn->calls = g_hash_table_new(g_int64_hash, g_int64_equal);
     conn->natses = g_ptr_array_new_with_free_func((GDestroyNotify)natsConnection_Destroy);
     conn->replies = g_ptr_array_new_with_free_func((GDestroyNotify)natsSubscription_Destroy);
@@ -236,10 +262,14 @@ int nrd_js_conn_open(const NrdEngineOptions *how, NrdTimers *timers, void (*reco
         s = connect_and_subscribe(conn, &failure);
     if (s == NATS_OK) {
         g_free(failure.last);
-        if (!nrd_js_sender_start(conn))
+        if (!nrd_js_reserve_take(conn->reserve) || !nrd_js_sender_start(conn))
             return close_for_want_of_threads(conn, ret_why);
         *ret_conn = conn;
         return 0;
+    }
+    if (nrd_js_failed_for_threads(s, &failure)) {
+        g_free(failure.last);
+        return close_for_want_of_threads(conn, ret_why);
     }
     *ret_why = nrd_js_is_told_to_end(conn) ? g_strdup("told to end before a NATS server had answered")
                                            : nrd_js_conn_options_why(how, s, failure.last, failure.of);
@@ -301,6 +331,7 @@ void nrd_js_conn_close(NrdJsConn *conn)
     nrd_js_conn_stop(conn);
     wait_until_idle(conn);
     nrd_js_sender_stop(conn);
+    nrd_js_reserve_free(conn->reserve); /* in whose place connections are closed */
     bool ended = close_natses(conn);
     wait_until_idle(conn);
     nrd_js_say_late(conn);

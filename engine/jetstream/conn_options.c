@@ -1,6 +1,7 @@
 /* See conn_options.h. */
 #include "engine/jetstream/conn_options.h"
 
+#include "engine/base/pool.h"
 #include "engine/base/url.h"
 
 #include <errno.h>
@@ -121,9 +122,11 @@ int nrd_js_conn_options_new(const NrdEngineOptions *how, natsOptions **ret_optio
         *ret_options = options;
         return 0;
     }
-    *ret_why = g_strdup_printf("the NATS client cannot be set up: %s", nats_GetLastError(NULL));
+    const char *last = nats_GetLastError(NULL); /* there is none when the library itself has not begun */
+    *ret_why = last ? g_strdup_printf("the NATS client cannot be set up: %s", last)
+                    : nrd_pool_why_none("the NATS client", NRD_START_THREADS);
     natsOptions_Destroy(options);
-    return -EINVAL;
+    return last ? -EINVAL : -EAGAIN;
 }
 
 /* ---- why not ---- */

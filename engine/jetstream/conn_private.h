@@ -33,6 +33,8 @@ typedef struct NrdJsCall {
     void *user_data;
 } NrdJsCall;
 
+typedef struct NrdJsReserve NrdJsReserve; /* see reserve.c */
+
 struct NrdJsConn {
     NrdTimers *timers;
     NrdTimer look;      /* for calls whose time is over */
@@ -50,6 +52,7 @@ struct NrdJsConn {
     _Atomic uint64_t next_token;
     _Atomic int64_t heard_ms; /* see nrd_js_conn_heard_ms; written with the lock held */
     GThread *sender;
+    NrdJsReserve *reserve; /* the sender's; before it is there and after its end of who opens and closes */
     bool stuck;         /* of who makes and closes it: a call of the library does not end, and uses what there is */
     GPtrArray *natses;  /* the sender's: of natsConnection, all that there have been, since others may still use them */
     GPtrArray *replies; /* ... of natsSubscription, of their answers */
@@ -89,6 +92,16 @@ natsStatus nrd_js_connect(NrdJsConn *conn, natsConnection **ret_nats, NrdJsFailu
 bool nrd_js_is_told_to_end(NrdJsConn *conn);
 /* natsConnection_Close, also of one that is in such a handshake. Blocks. */
 void nrd_js_close_one(NrdJsConn *conn, natsConnection *nats);
+
+/* Whether that failed as the system gave no thread. */
+bool nrd_js_failed_for_threads(natsStatus status, const NrdJsFailure *failure);
+
+/* ---- reserve.c ---- */
+
+NrdJsReserve *nrd_js_reserve_new(void);
+bool nrd_js_reserve_take(NrdJsReserve *reserve); /* those that are missing; false: the system does not give them all */
+void nrd_js_reserve_give(NrdJsReserve *reserve); /* they have ended */
+void nrd_js_reserve_free(NrdJsReserve *reserve); /* takes NULL */
 
 /* ---- conn.c ---- */
 

@@ -19,6 +19,7 @@
 #define CONNECT_MS 60000  /* with all of them; a call that takes longer is left to itself */
 #define STOP_MS 2000      /* the same, when nobody wants it any more */
 #define LOOK_MS 100
+#define NO_THREAD "pthread_create" /* as the library says it */
 #define MAX_FDS 65536
 
 /* ---- sockets ---- */
@@ -171,8 +172,8 @@ natsStatus nrd_js_connect(NrdJsConn *conn, natsConnection **ret_nats, NrdJsFailu
     natsStatus s = NATS_TIMEOUT;
     *ret_failure = (NrdJsFailure){ .of = NATS_OK };
     if (!call) {
-        *ret_failure = (NrdJsFailure){ g_strdup("the system gives no thread for it"), s };
-        return s;
+        *ret_failure = (NrdJsFailure){ g_strdup(NO_THREAD), NATS_SYS_ERROR };
+        return NATS_SYS_ERROR;
     }
     if (!wait_over(call)) {
         ret_failure->of = s;
@@ -186,6 +187,11 @@ natsStatus nrd_js_connect(NrdJsConn *conn, natsConnection **ret_nats, NrdJsFailu
     }
     unref_call(call);
     return s;
+}
+
+bool nrd_js_failed_for_threads(natsStatus status, const NrdJsFailure *failure)
+{
+    return status == NATS_SYS_ERROR && failure->last && strstr(failure->last, NO_THREAD);
 }
 
 static void run_close(Call *call)

@@ -82,13 +82,10 @@ class FewThreads(Mount):
         assert code == 0, self.stderr()
 
 
-@pytest.fixture
-def user():
+def another_user():
     """Whom nobody else is."""
     if os.geteuid() != 0:
         pytest.skip("needs another user")
-    if JETSTREAM:
-        pytest.skip("the local engine's threads")
     if SANITIZED:
         pytest.skip("a sanitizer has threads of its own")
     done = subprocess.run(["unshare", "--mount", "--propagation", "private", "mount", "-t", "tmpfs", "tmpfs", "/mnt"],
@@ -97,6 +94,13 @@ def user():
         pytest.skip("needs a mount namespace: " + done.stderr.decode(errors="replace"))
     taken = users()
     return next(number for number in range(100000 + os.getpid() % 10000 * 10, 1 << 30) if number not in taken)
+
+
+@pytest.fixture
+def user():
+    if JETSTREAM:
+        pytest.skip("the local engine's threads")
+    return another_user()
 
 
 @pytest.fixture
