@@ -23,6 +23,7 @@
 #include "mount/loop.h"
 
 #include "engine/base/diag.h"
+#include "engine/base/threads.h"
 #include "mount/signals.h"
 
 #include <errno.h>
@@ -108,8 +109,11 @@ static void grow(Loop *loop)
 {
     int rc = 0;
     pthread_mutex_lock(&loop->lock);
-    if (!atomic_load(&loop->ending) && atomic_load(&loop->n_idle) == 0 && loop->workers->len < loop->max_threads)
+    if (!atomic_load(&loop->ending) && atomic_load(&loop->n_idle) == 0 && loop->workers->len < loop->max_threads &&
+        nrd_threads_may_begin())
         rc = add_worker_locked(loop);
+    if (rc < 0)
+        nrd_threads_note_refused();
     bool tell = rc < 0 && !loop->refused;
     loop->refused = rc < 0;
     pthread_mutex_unlock(&loop->lock);

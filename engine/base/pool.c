@@ -2,6 +2,7 @@
 #include "engine/base/pool.h"
 
 #include "engine/base/cond.h"
+#include "engine/base/threads.h"
 
 #include <glib.h>
 #include <pthread.h>
@@ -78,8 +79,10 @@ static bool add_thread_locked(NrdPool *pool)
 {
     pthread_t thread;
     join_ended_locked(pool);
-    if (pthread_create(&thread, NULL, run, pool) != 0)
+    if (pthread_create(&thread, NULL, run, pool) != 0) {
+        nrd_threads_note_refused();
         return false;
+    }
     pool->n_threads++;
     return true;
 }
@@ -130,7 +133,7 @@ void nrd_pool_push(NrdPool *pool, void *item)
 {
     pthread_mutex_lock(&pool->lock);
     g_queue_push_tail(&pool->items, item);
-    if (pool->items.length > pool->n_idle && pool->n_threads < pool->max_threads)
+    if (pool->items.length > pool->n_idle && pool->n_threads < pool->max_threads && nrd_threads_may_begin())
         (void)add_thread_locked(pool);
     pthread_cond_signal(&pool->work);
     pthread_mutex_unlock(&pool->lock);

@@ -4,6 +4,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/diag.h"
 #include "engine/base/pool.h"
+#include "engine/base/threads.h"
 #include "engine/base/url.h"
 #include "engine/jetstream/conn_options.h"
 
@@ -199,6 +200,7 @@ static void tell_not_connected(NrdJsConn *conn, natsStatus s, const NrdJsFailure
 natsStatus nrd_js_conn_renew(NrdJsConn *conn)
 {
     NrdJsFailure failure;
+    nrd_threads_hold();
     nrd_js_reserve_give(conn->reserve);
     natsStatus s = connect_and_subscribe(conn, &failure);
     if (s == NATS_OK)
@@ -207,6 +209,7 @@ natsStatus nrd_js_conn_renew(NrdJsConn *conn)
         tell_not_connected(conn, s, &failure);
     g_free(failure.last);
     (void)!nrd_js_reserve_take(conn->reserve);
+    nrd_threads_release();
     return s;
 }
 

@@ -53,7 +53,7 @@ struct NrdJsConn {
     _Atomic int64_t heard_ms; /* see nrd_js_conn_heard_ms; written with the lock held */
     GThread *sender;
     NrdJsReserve *reserve; /* the sender's; before it is there and after its end of who opens and closes */
-    bool stuck;         /* of who makes and closes it: a call of the library does not end, and uses what there is */
+    bool stuck;            /* of who makes and closes it: a call of the library does not end, and uses what there is */
     GPtrArray *natses;  /* the sender's: of natsConnection, all that there have been, since others may still use them */
     GPtrArray *replies; /* ... of natsSubscription, of their answers */
     NrdJsSeen seen;     /* of who calls nrd_js_conn_watch */
