@@ -121,6 +121,8 @@ static void on_closed(natsConnection *nats, void *user_data)
     g_mutex_unlock(&conn->lock);
     if (lost)
         nrd_counter_add(NRD_COUNTER_SERVER_LOSSES, 1);
+    if (ours && !refusal)
+        nrd_threads_note_refused(); /* so nobody else takes the place of those that are kept */
     if (ours)
         tell_given_up(refusal);
 }
