@@ -2,11 +2,13 @@
 is the one of the distribution (scripts/deps installs them) and runs as it does elsewhere, with a configuration, a
 socket and a pid file of its own."""
 
+import itertools
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
+import time
 
 import pytest
 from support import (PYTHON, Background, Failed, configure, lines, log, number, produce, read_file, shell, wait_for)
@@ -254,11 +256,16 @@ def test_parallel(m, tmp_path, run, feed):
     run("parallel", "bash", "-c", f"{feed.format(part)} | {parallel} --will-cite -j 3 "
         f"'echo did {{}}; echo own {{}} >> {own}/produce' >> {results}/produce", env=env)
     produce(part, *range(30))
-    # it starts a job when it has read the one after it
-    produce(part, *[f"more {n}" for n in range(10)])
-    wait_for(lambda: hwm(own) >= 30, "the jobs", 60)
-    wait_for(lambda: set(range(30)) <= {int(row.split()[1]) for row in log(results).splitlines()
-                                         if len(row.split()) == 2}, "the results", 60)
+    numbers = itertools.count()
+
+    def has_all():
+        # it starts a job when it has read the one after it, and may tell of one that ends then only with the next line
+        produce(part, f"more {next(numbers)}")
+        time.sleep(0.2)
+        told = {int(row.split()[1]) for row in log(results).splitlines() if len(row.split()) == 2}
+        return hwm(own) >= 30 and set(range(30)) <= told
+
+    wait_for(has_all, "the results", 60)
     for records, word in ((log(results).splitlines(), b"did"), (log(own).splitlines(), b"own")):
         assert len(set(records)) == len(records)
         assert all(record.startswith(word + b" ") for record in records)

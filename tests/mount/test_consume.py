@@ -55,12 +55,14 @@ def read_wide(consumer, size=4 * REQUEST):
 
 
 def head_size(part, name):
-    """Bytes of a record beside its payload."""
-    produce(part, "x")
-    with Consumer(part, name) as consumer:
-        size = len(consumer.read()) - 1
-    assert shell(f"echo 'seek end' > {part}/ctl").returncode == 0
-    return size
+    """Bytes of a record beside its payload, when its receipt is as long as most are."""
+    sizes = []
+    for _ in range(8):
+        produce(part, "x")
+        with Consumer(part, name) as consumer:
+            sizes.append(len(consumer.read()) - 1)
+        assert shell(f"echo 'seek end' > {part}/ctl").returncode == 0
+    return max(sizes)
 
 
 def one_record(name, data):
