@@ -172,8 +172,19 @@ void nrd_local_engine_stop(NrdEngine *engine)
         nrd_topic_interrupt(topics->pdata[i]);
 }
 
+/* Nobody produces any more, but a flush may still be at its claim, which is the ingress's. */
+static void wait_for_flushes(NrdEngine *engine)
+{
+    g_autoptr(GPtrArray) topics = nrd_engine_topics(engine);
+    for (guint i = 0; i < topics->len; i++) {
+        for (uint32_t n = 0; n < nrd_topic_n_partitions(topics->pdata[i]); n++)
+            nrd_timer_drain(engine->timers, &nrd_topic_partition(topics->pdata[i], n)->linger_timer);
+    }
+}
+
 int nrd_local_engine_close(NrdEngine *engine)
 {
+    wait_for_flushes(engine);
     nrd_fan_close(engine);                        /* it claims what the ingress keeps */
     int first_error = nrd_dispatch_close(engine); /* while partitions can still be opened */
     nrd_housekeeping_stop(engine->housekeeping);  /* before what the loops walk through */
